@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
+
+from folioscope import Area, Guest, Process
 
 from command import ROOT, folioscope
 from own_qemu import LEFT_OUT
@@ -48,6 +51,21 @@ def test_variables_of_make() -> None:
     rows = re.findall(r"^\| ((?:`[A-Z_]+` ?)+)\|", document("docs/environment.md"), re.M)
     have = {name for row in rows for name in re.findall(r"[A-Z_]+", row)}
     assert len(named) > 15 and named - have == set()
+
+
+#: Methods that are for the plugin itself.
+FOR_THE_PLUGIN = {"call", "defaults", "reset", "op", "state"}
+
+
+def test_methods_of_guest_process_and_area() -> None:
+    """The table of methods has all, and no other; those that state something have a table of their own."""
+    text = document("docs/testing.md")
+    rows = {name: set(re.findall(r"`(\w+)`", row)) for name, row in re.findall(r"^\| `(\w+)` \| (`.*)\|$", text, re.M)}
+    stated = re.findall(r"^\| (`\w+\(.*?) \|", text, re.M)
+    rows["Area"] |= {name for row in stated for name in re.findall(r"`(\w+)\(", row)}
+    for kind in (Guest, Process, Area):
+        methods = {name for name, value in inspect.getmembers(kind, callable) if not name.startswith("_")}
+        assert rows[kind.__name__] == methods - FOR_THE_PLUGIN
 
 
 def test_the_number_of_wrong_kernels() -> None:
