@@ -86,8 +86,11 @@ LEFT_OUT = {
             "out/folioscope reply ~/campaigns",
             "out/folioscope bisect v6.12 topic --tree ~/linux --when 'rule(\"L6\") or coverage < 0.9'",
             "out/folioscope bisect v6.12 topic --tree ~/linux --when test_mine.py --repeat 3",
+            "out/folioscope bisect v6.12 topic --tree ~/linux --only anon --when 'chosen[4] == 0'",
+            "out/folioscope bisect v6.12 topic --tree ~/linux --only anon --when 'order[4] == 0'",
         ),
-        "it builds a kernel for each patch; test_campaign_series.py and test_campaign_bisect.py have prebuilt ones",
+        "it builds a kernel for each patch; test_campaign_series.py, test_campaign_bisect.py and test_order_bisect.py "
+        "have prebuilt ones",
     ),
 }
 
