@@ -68,6 +68,14 @@ def test_methods_of_guest_process_and_area() -> None:
         assert rows[kind.__name__] == methods - FOR_THE_PLUGIN
 
 
+def test_the_glossary_is_sorted() -> None:
+    """Each word once; one with two meanings says of what each is."""
+    words = re.findall(r"^\| ([a-z].*?) \|", document("docs/glossary.md"), re.M)[1:]
+    assert len(words) > 45 and words == sorted(set(words), key=lambda word: re.sub("[^a-z ]", "", word))
+    plain = [word.partition(" (")[0] for word in words]
+    assert all(" (" in word for word, name in zip(words, plain, strict=True) if plain.count(name) > 1)
+
+
 def test_the_number_of_wrong_kernels() -> None:
     """It is near that of the rows: those that rules name, and all with those that tests name."""
     rows = re.findall(r"^\| \d+ \|.*", document("tests/mutants/README.md"), re.M)
