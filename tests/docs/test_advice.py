@@ -93,10 +93,12 @@ def unknown(line: str) -> Iterator[str]:
     if match := re.match(r"(?:out/|\w+=\S+ )*folioscope ([a-z]+)\b(.*)", line):
         name, rest = match[1], match[2].partition(" -- ")[0]
         below = [words for words in commands() if words.split()[:1] == [name]]
-        if not below:
+        said = folioscope(name, "--help")
+        # One that is for packagers is in no list of commands.
+        if said.status:
             yield f"folioscope {name}"
         options = set().union(*(commands()[words] for words in below))
-        if "<WORD>..." in folioscope(name, "--help").out:
+        if "<WORD>..." in said.out:
             options |= of_python()
         yield from (f"--{each}" for each in re.findall(r"(?<!\S)--([a-z][a-z0-9-]*)", rest) if each not in options)
     if match := re.match(r"make ([a-z][a-z0-9-]*)", line):
