@@ -2,6 +2,8 @@
 
 use std::ffi::CString;
 use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -28,6 +30,20 @@ const MOUNTS: &[(&str, &str, &str)] = &[
 
 /// The switch of the kernel's order records.
 const RECORD: &str = "/sys/kernel/mm/transparent_hugepage/anon_order/record";
+
+/// Executes the same program again without huge pages, unless that is done: the agent's memory from before would show in
+/// the machine's counters of large folios, and each helper's copies of it too. A kernel without the call goes on.
+pub fn start_without_huge_pages(arguments: &[String]) {
+    let [program, arguments @ ..] = arguments else {
+        return;
+    };
+    let has = rustix::thread::transparent_huge_pages_are_disabled();
+    if has != Ok(false) || sys::disable_thp(true).is_err() {
+        return;
+    }
+    let failed = Command::new(program).args(arguments).exec();
+    sys::log(format_args!("cannot execute {program} again: {failed}"));
+}
 
 /// Mounts the kernel's file systems, switches order records on, opens the console, raises limits. Returns the mount
 /// points.

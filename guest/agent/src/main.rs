@@ -51,6 +51,7 @@ fn main() {
         workload::main(&arguments[1..]);
     }
     if std::process::id() == 1 {
+        init::start_without_huge_pages(&arguments);
         let mounts = init::set_up();
         let endpoint = channel::find();
         server::serve(endpoint, PathBuf::from(GUEST_DIRECTORY), mounts);
