@@ -55,6 +55,8 @@ pub struct Cell {
     pub(super) path: Option<String>,
     /// The first of the pages that its process has pinned.
     pub(super) pinned: Option<usize>,
+    /// A step may have put its pages into swap.
+    pub(super) paged_out: bool,
     /// Pages that are mapped together, and cannot be parted: those of a hugetlb page.
     pub(super) unit: usize,
 }
@@ -73,6 +75,7 @@ impl Cell {
             memory,
             path: None,
             pinned: None,
+            paged_out: false,
             unit: 1,
         }
     }
@@ -166,6 +169,7 @@ impl<'s, 'g> Batch<'s, 'g> {
                 let cell = &mut self.cells[at];
                 let why = left_out(&cell.memory, here, step);
                 cell.left_out = cell.left_out.or(why);
+                cell.paged_out |= step.may_page_out();
             }
             return match self.cells.iter().all(|cell| cell.left_out.is_some()) {
                 true => Ok(()),
@@ -238,7 +242,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             map: self.cells[at].state.map,
             view: self.actor,
             unit: self.cells[at].unit,
-            swapped: self.cells[at].state.is_swapped(),
+            swapped: self.cells[at].state.is_swapped() || self.cells[at].paged_out,
             ..self.here
         }
     }
@@ -254,6 +258,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             cell.left_out = Some(why);
             return Ok(());
         }
+        cell.paged_out |= step.may_page_out();
         self.step = Some(step);
         let outcome = self.play(at, step);
         self.step = None;
