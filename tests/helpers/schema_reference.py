@@ -118,7 +118,7 @@ def fields(of: Schema, all_of: Schema) -> Iterator[str]:
 
 
 def values(of: Schema) -> Iterator[str]:
-    """A row for each value that a type may have; an object is told apart by one of its fields."""
+    """A row for each value that a type may have; one field of an object says which value it is."""
     for each in of.get("oneOf", []):
         names = [each["const"]] if "const" in each else each.get("enum", [])
         more = [f"{name}: {value.get('const', '...')}" for name, value in each.get("properties", {}).items()]

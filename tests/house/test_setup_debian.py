@@ -13,7 +13,7 @@ __all__ = ["host"]
 
 
 def test_a_stock_kernel_needs_no_set_up_before(host: Host) -> None:
-    """apt is told of arm64 by its options, whatever dpkg has; a series that backports lack comes from Debian itself."""
+    """apt gets arm64 by an option, whatever dpkg has; a series that backports lack comes from Debian itself."""
     host.program("dpkg", '[ "$1" != --print-architecture ] || echo amd64')
     host.program(
         "apt-get",

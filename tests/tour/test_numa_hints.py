@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """NUMA hints on folded blocks: entries that are made inaccessible for a while, and what faults there do.
 
-It is off in the guests until a test asks for hints.
+NUMA balancing is off in the guests until a test asks for hints.
 """
 
 from __future__ import annotations

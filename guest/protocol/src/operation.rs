@@ -199,8 +199,8 @@ pub enum Operation {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<u32>,
     },
-    /// Runs until NUMA balancing has made hints of the process's memory twice (`task_numa_work()`), with a second thread
-    /// beside, so that memory of the process's own node gets them too (`change_pte_range()`). The guest has to have
+    /// Runs until NUMA balancing has made hints of the process's memory twice (`task_numa_work()`), with a second task
+    /// in its memory, so that memory of the process's own node gets them too (`change_pte_range()`). The guest has to have
     /// `kernel.numa_balancing` on.
     NumaHints {},
     /// `process_madvise(2)`: gives advice on a range of another process.

@@ -191,7 +191,7 @@ class Trace:
     tlbis: tuple[Tlbi, ...] = ()
     """In the order in which they came."""
     calls: Mapping[str, Done] | None = None
-    """What was done under each function of the kernel, whoever called it."""
+    """Counts of each function of the kernel, all its callers together."""
     ended: bool = False
     """The recording has ended."""
 

@@ -3,44 +3,39 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
-use std::sync::{Mutex, MutexGuard};
 
 use protocol::{Failure, Mirrored, MirroredPage, Outcome, StalePage};
 
+use super::own::Own;
 use crate::sys;
 
 const PATH: &str = "/sys/kernel/debug/mmu_mirror";
 /// Maximum number of stale pages in an answer.
 const MOST: usize = 512;
 
-/// The process that was copied, and its file. A child inherits the file, and has no copy of its own.
-static COPIED: Mutex<Option<(u32, File)>> = Mutex::new(None);
+/// The file of this process's copy.
+static COPIED: Own<File> = Own::new();
 
 /// Copies the page tables of the process.
 pub fn copy() -> Result<Outcome, Failure> {
-    let (mut copied, pid) = (copied(), std::process::id());
-    if !matches!(&*copied, Some((of, _)) if *of == pid) {
-        let file = sys::open(PATH, libc::O_RDWR | libc::O_CLOEXEC)?;
-        *copied = Some((pid, file.into()));
-    }
-    let Some((_, file)) = &mut *copied else {
-        return Err(Failure::bad("nothing was copied"));
-    };
-    file.write_all(b"1")
-        .map_err(|error| sys::io_failure(&error, format!("write {PATH}")))?;
-    Ok(Outcome::Done {})
+    let open = || Ok(sys::open(PATH, libc::O_RDWR | libc::O_CLOEXEC)?.into());
+    COPIED.with(open, |file| {
+        file.write_all(b"1")
+            .map_err(|error| sys::io_failure(&error, format!("write {PATH}")))?;
+        Ok(Outcome::Done {})
+    })
 }
 
 /// Compares the rest of the copy with the page tables.
 pub fn verify() -> Result<Outcome, Failure> {
-    let copied = copied();
-    let Some((_, file)) = copied.as_ref().filter(|(of, _)| *of == std::process::id()) else {
-        return Err(Failure::bad("no page tables were copied"));
-    };
-    let (mut file, mut text) = (file, String::new());
-    file.rewind()
-        .and_then(|()| file.read_to_string(&mut text))
-        .map_err(|error| sys::io_failure(&error, format!("read {PATH}")))?;
+    let none = || Err(Failure::bad("no page tables were copied"));
+    let text = COPIED.with(none, |file| {
+        let mut text = String::new();
+        file.rewind()
+            .and_then(|()| file.read_to_string(&mut text))
+            .map_err(|error| sys::io_failure(&error, format!("read {PATH}")))?;
+        Ok(text)
+    })?;
     let read = read(&text).ok_or_else(|| {
         let last = text.lines().last().unwrap_or_default();
         Failure::bad(format!("{PATH} ended with {last:?}"))
@@ -85,12 +80,6 @@ fn page(line: &str) -> Option<StalePage> {
             right => Some(page(pfn, right)?),
         },
     })
-}
-
-fn copied() -> MutexGuard<'static, Option<(u32, File)>> {
-    COPIED
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ mod gup;
 mod memory;
 mod mirror;
 mod numa;
+mod own;
 mod place;
 mod probe;
 mod spin;

@@ -1,11 +1,11 @@
 //! Pages and NUMA nodes.
 
 use std::ffi::c_void;
-use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use protocol::{Failure, Outcome};
+use rustix::process::{kill_process, waitpid, Pid, Signal, WaitOptions};
 
 use super::memory::on_memory;
 use crate::sys;
@@ -18,26 +18,46 @@ const MOVE: libc::c_int = 1 << 1;
 const DEFAULT: usize = 0;
 const BIND: usize = 2;
 
+/// The switch of NUMA balancing.
+const SWITCH: &str = "/proc/sys/kernel/numa_balancing";
 /// The file that counts NUMA balancing's passes over the process's memory (`proc_sched_show_task()`).
 const SCHED: &str = "/proc/self/sched";
 const PASSES: &str = "mm->numa_scan_seq";
 /// One pass that has begun may be past what it is to see.
 const WHOLE: u64 = 2;
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Bytes of the second thread's stack: the least that the C library gives.
+/// Bytes of the second task's stack.
 const STACK: usize = 16 << 10;
 
 /// Runs until all memory of the process has been scanned.
 pub fn hints() -> Result<Outcome, Failure> {
-    let (ended, waits) = mpsc::channel::<()>();
-    let second = thread::Builder::new().stack_size(STACK);
-    let second = second
-        .spawn(move || waits.recv().is_err())
-        .map_err(|error| sys::io_failure(&error, "start a thread"))?;
+    if std::fs::read_to_string(SWITCH).is_ok_and(|text| text.trim() == "0") {
+        return Err(Failure::bad(format!("{SWITCH} is 0: write 1 to it first")));
+    }
+    let mut stack = vec![0u8; STACK];
+    let second = second(&mut stack)?;
     let seen = wait_for_passes();
-    drop(ended);
-    let _ = second.join();
+    let _ = kill_process(second, Signal::KILL);
+    let _ = waitpid(Some(second), WaitOptions::empty());
     seen
+}
+
+/// Starts a task that shares this process's memory and sleeps. A thread of the C library would map a stack of its own.
+fn second(stack: &mut [u8]) -> Result<Pid, Failure> {
+    extern "C" fn sleep(_: *mut c_void) -> libc::c_int {
+        super::die_with_the_agent();
+        loop {
+            thread::sleep(Duration::from_secs(3600));
+        }
+    }
+    let top = stack.as_mut_ptr_range().end;
+    let top = top.wrapping_sub(top.addr() % 16).cast::<c_void>();
+    let flags = libc::CLONE_VM | libc::SIGCHLD;
+    // SAFETY: the stack stays until the task has ended, and what that does needs no more of it. This thread goes on as if
+    // alone: the task takes no lock and touches no other memory.
+    let pid = unsafe { libc::clone(sleep, top, flags, std::ptr::null_mut()) };
+    sys::check(i64::from(pid), "clone")?;
+    Pid::from_raw(pid).ok_or_else(|| Failure::bad("clone returned no task"))
 }
 
 /// Ticks of the running thread have its memory scanned (`task_tick_numa()`).
@@ -47,7 +67,7 @@ fn wait_for_passes() -> Result<Outcome, Failure> {
         if started.elapsed() > PATIENCE {
             let seconds = PATIENCE.as_secs();
             return Err(Failure::bad(format!(
-                "NUMA balancing did not pass over the memory twice within {seconds} s; is kernel.numa_balancing 1?"
+                "expected NUMA balancing to pass over the memory twice within {seconds} s and it did not; see {SCHED}"
             )));
         }
         let pause = Instant::now();

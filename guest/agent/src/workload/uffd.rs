@@ -4,11 +4,11 @@
 //! The numbers are those of include/uapi/linux/userfaultfd.h, which the libc crate does not have.
 
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Mutex;
 
 use protocol::{pattern, Failure, Outcome, UffdMode};
 use rustix::mm::{userfaultfd, UserfaultfdFlags};
 
+use super::own::Own;
 use crate::sys;
 
 const API: u64 = 0xaa;
@@ -33,8 +33,8 @@ const IO_WRITEPROTECT: u32 = iowr(0x06, 24);
 const IO_CONTINUE: u32 = iowr(0x07, 32);
 const IO_POISON: u32 = iowr(0x08, 32);
 
-/// The descriptor, and the process that opened it: a child's copy of it still refers to the parent's memory.
-static OPEN: Mutex<Option<(u32, OwnedFd)>> = Mutex::new(None);
+/// The descriptor. A child's copy of it would still refer to the parent's memory.
+static OPEN: Own<OwnedFd> = Own::new();
 
 pub fn register(address: u64, length: u64, modes: &[UffdMode]) -> Result<Outcome, Failure> {
     let modes = modes.iter().fold(0, |bits, mode| {
@@ -101,13 +101,10 @@ pub fn copy(address: u64, length: u64, salt: u64, write_protect: bool) -> Result
 
 /// Sends one request to the process's userfaultfd, which is opened on first use.
 fn ask(request: u32, argument: &mut [u64], call: &str) -> Result<Outcome, Failure> {
-    let mut open = OPEN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let me = std::process::id();
-    let fd = match &mut *open {
-        Some((owner, fd)) if *owner == me => fd,
-        other => &mut other.insert((me, start(FEATURE_SIGBUS)?)).1,
-    };
-    request_of(fd, request, argument, call).map(|_| Outcome::Done {})
+    OPEN.with(
+        || start(FEATURE_SIGBUS),
+        |fd| request_of(fd, request, argument, call).map(|_| Outcome::Done {}),
+    )
 }
 
 /// Registers a range with a userfaultfd for write protection.

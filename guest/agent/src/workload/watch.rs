@@ -5,10 +5,10 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::sync::Mutex;
 
 use protocol::{Failure, Outcome};
 
+use super::own::Own;
 use super::uffd::{self, request_of};
 use crate::sys;
 
@@ -29,18 +29,15 @@ const REGIONS: usize = 64;
 /// `UFFD_FEATURE_WP_ASYNC`
 const ASYNC: u64 = 1 << 15;
 
-/// The userfaultfd that resolves writes by itself, and the process that opened it.
-static OPEN: Mutex<Option<(u32, OwnedFd)>> = Mutex::new(None);
+/// The userfaultfd that resolves writes by itself.
+static OPEN: Own<OwnedFd> = Own::new();
 
 /// Registers a range, and protects the pages that are there.
 pub fn watch(address: u64, length: u64) -> Result<Outcome, Failure> {
-    let mut open = OPEN.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-    let me = std::process::id();
-    let fd = match &mut *open {
-        Some((owner, fd)) if *owner == me => fd,
-        other => &mut other.insert((me, uffd::start(ASYNC)?)).1,
-    };
-    uffd::protects(fd, address, length)?;
+    OPEN.with(
+        || uffd::start(ASYNC),
+        |fd| uffd::protects(fd, address, length),
+    )?;
     scan(address, length, PROTECT, IS_PRESENT | IS_SWAPPED)
 }
 
@@ -51,12 +48,10 @@ pub fn written(address: u64, length: u64) -> Result<Outcome, Failure> {
 
 /// Returns the pages of a range that are of one of these categories.
 fn scan(address: u64, length: u64, flags: u64, any: u64) -> Result<Outcome, Failure> {
-    let file = File::open(PAGEMAP).map_err(|error| sys::io_failure(&error, "open pagemap"))?;
-    let (fd, end, page) = (
-        OwnedFd::from(file),
-        address.saturating_add(length),
-        sys::page_size(),
-    );
+    let file =
+        File::open(PAGEMAP).map_err(|error| sys::io_failure(&error, format!("open {PAGEMAP}")))?;
+    let (fd, page) = (OwnedFd::from(file), sys::page_size() as usize);
+    let end = address.saturating_add(length);
     let (mut start, mut pages) = (address, Vec::new());
     while start < end {
         let mut regions = [0u64; REGIONS * REGION];
@@ -79,7 +74,7 @@ fn scan(address: u64, length: u64, flags: u64, any: u64) -> Result<Outcome, Fail
         ];
         let found = request_of(&fd, SCAN, &mut argument, "PAGEMAP_SCAN")?;
         let regions = regions.chunks_exact(REGION).take(found as usize);
-        pages.extend(regions.flat_map(|region| (region[0]..region[1]).step_by(page as usize)));
+        pages.extend(regions.flat_map(|region| (region[0]..region[1]).step_by(page)));
         if argument[4] <= start {
             return Err(Failure::bad(format!("PAGEMAP_SCAN stopped at 0x{start:x}")));
         }

@@ -55,8 +55,8 @@ pub struct Here {
     pub seals: bool,
     /// Pages can be taken for broken ones.
     pub poisons: bool,
-    /// The state's pages are in swap, some of them.
-    pub swapped: bool,
+    /// The processes may have other pages each: one may have a copy of its own, or in swap.
+    pub parted: bool,
     /// Pages of the area that are mapped together: those of a hugetlb page.
     pub unit: usize,
 }
@@ -160,8 +160,8 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         Step::Hwpoison(part) if mapped(part).any(|at| !memory.is_certain(here.view, at)) => {
             Some("the page may be the zero page, or one of KSM")
         }
-        Step::Hwpoison(_) if here.other && here.swapped => {
-            Some("the other process may have a copy in swap")
+        Step::Hwpoison(_) if here.other && here.parted => {
+            Some("the other process may have another page, or a copy in swap")
         }
         Step::Split if hugetlb => Some("hugetlb pages are not split"),
         Step::Split if !here.splits => Some("the kernel has no split_huge_pages (CONFIG_DEBUG_FS)"),
@@ -264,7 +264,7 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
             Some("the kernel has no pagemap (CONFIG_PROC_PAGE_MONITOR)")
         }
         Step::Watch(_) if registered() => Some("another userfaultfd watches the pages"),
-        Step::Register | Step::Watch(_) if !anonymous => Some("userfaultfd is crossed with anonymous memory alone"),
+        Step::Register if !anonymous => Some("userfaultfd is crossed with anonymous memory alone"),
         Step::Register | Step::Watch(_) | Step::WriteProtect(..) if hole(Part::Whole) => {
             Some("the range has a hole")
         }

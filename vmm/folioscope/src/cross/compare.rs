@@ -200,22 +200,23 @@ impl Batch<'_, '_> {
                 self.cells[at].compare(parent, true, outcome)?;
                 if self.cells[at].memory.below == Below::Shared {
                     let memory = &mut self.cells[at].memory;
-                    memory.write(self.actor, run, 0..WORDS, self.salt + 3);
+                    memory.write_by_child(self.actor, run, 0..WORDS, self.salt + 3);
                 }
             }
         }
         Ok(())
     }
 
-    /// States what an operation's last steps say of entries: that they have been read or written since, or were aged.
-    pub fn as_left_by(&mut self, steps: &[Step]) {
+    /// States what the last operation's last steps say of entries: that they have been read or written since, or were aged.
+    /// `first` is false if there was another operation before, whose pages a load may bring in with others around them.
+    pub fn as_left_by(&mut self, steps: &[Step], first: bool) {
         let (view, process, block) = (self.actor, self.actor(), self.block());
         for at in self.judged() {
             let memory = &self.cells[at].memory;
             let all = memory.views[view].pages.len();
             let (part, left) = match steps {
                 // The load after it is of the first block.
-                [CLEAR, ..] if self.is_aged(at) => (Part::Second, Left::Old),
+                [CLEAR, ..] if first && self.is_aged(at) => (Part::Second, Left::Old),
                 [CLEAR, ..] => continue,
                 [.., Step::Read(part)] => (*part, Left::Read),
                 [.., Step::Write(part)] => (*part, Left::Written),

@@ -264,19 +264,36 @@ impl Memory {
         }
     }
 
-    /// Returns whether a watched page counts as written; `None` where that is open: it came later, or `MADV_FREE` gave it up.
+    /// Returns whether a watched page counts as written; `None` where that is open. A page that came later is not
+    /// protected; one that `MADV_FREE` gave up may be gone, and entries of files may go at any time, with their bit where a
+    /// PMD is split (`__split_huge_pmd_locked()`).
     pub fn is_written(&self, view: usize, at: usize) -> Option<bool> {
         let page = &self.views[view].pages[at];
         let freed = |own: &Words| own.iter().any(|word| word.is_freed());
+        let stays = self.below == Below::Nothing && !page.own.as_ref().is_some_and(freed);
         match page.stored {
             true => Some(true),
-            false if page.there && !page.own.as_ref().is_some_and(freed) => Some(false),
-            false => None,
+            false => (page.there && stays).then_some(false),
         }
     }
 
     /// A write of these words of each of the pages. A private page is copied first, with its other words.
     pub fn write(&mut self, view: usize, pages: Range<usize>, words: Range<usize>, salt: u64) {
+        for page in &mut self.views[view].pages[pages.clone()] {
+            page.stored = true;
+        }
+        self.write_by_child(view, pages, words, salt);
+    }
+
+    /// The same by a child of this view's process, which maps shared memory at the same addresses: this process has not
+    /// stored to it.
+    pub fn write_by_child(
+        &mut self,
+        view: usize,
+        pages: Range<usize>,
+        words: Range<usize>,
+        salt: u64,
+    ) {
         let distance = self.distance();
         for at in pages {
             let origin = self.address(view, at);
@@ -330,7 +347,6 @@ impl Memory {
         content: impl Fn(usize) -> Content,
     ) {
         let before = self.content(view, at).unwrap_or(ZERO);
-        self.views[view].pages[at].stored = true;
         let place = match self.below {
             Below::Shared => &mut self.file[at],
             _ => self.views[view].pages[at].own.insert(before),
@@ -405,6 +421,7 @@ impl Memory {
             page.poison = false;
             page.write_protected = false;
             page.pinned = false;
+            page.there = false;
         });
     }
 
@@ -441,6 +458,8 @@ impl Memory {
             poison: false,
             write_protected: false,
             pinned: false,
+            there: false,
+            stored: false,
             ..all[pages.start - 1]
         };
         all[pages].fill(new);
@@ -487,6 +506,7 @@ impl Memory {
             if on {
                 page.own = None;
                 (page.poison, page.write_protected, page.pinned) = (false, false, false);
+                page.there = false;
             }
             page.guard = on;
         });
@@ -777,16 +797,26 @@ mod tests {
         memory.write(0, 2..3, 3..4, 9);
         memory.write(0, 7..8, 0..WORDS, 9);
         memory.free(0, 4..5);
-        let written = (0..8).map(|at| memory.is_written(0, at));
+        let found = (0..8).map(|at| memory.is_written(0, at));
         let (no, yes) = (Some(false), Some(true));
         assert_eq!(
-            written.collect::<Vec<_>>(),
+            found.collect::<Vec<_>>(),
             [no, no, yes, no, None, no, None, yes]
         );
-        // What a child stores is its own.
+        // What a child stores is its own, and what goes is not there any more.
         let child = memory.fork();
         memory.write(child, 0..1, 0..WORDS, 9);
         assert_eq!(memory.is_written(0, 0), no);
+        memory.drop_pages(0, 0..1);
+        assert_eq!(memory.is_written(0, 0), None);
+
+        let mut memory = Memory::new(Below::Shared, 0x10000, 4, 4, PAGE);
+        memory.watch(0, 0..4, |_| true);
+        memory.write(0, 1..2, 0..WORDS, 9);
+        memory.write_by_child(0, 2..3, 0..WORDS, 9);
+        let found = (0..4).map(|at| memory.is_written(0, at));
+        assert_eq!(found.collect::<Vec<_>>(), [None, yes, None, None]);
+        assert_eq!(memory.content(0, 2), written(0x12000, 9));
     }
 
     #[test]

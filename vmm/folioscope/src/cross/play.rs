@@ -55,8 +55,8 @@ pub struct Cell {
     pub(super) path: Option<String>,
     /// The first of the pages that its process has pinned.
     pub(super) pinned: Option<usize>,
-    /// A step may have put its pages into swap.
-    pub(super) paged_out: bool,
+    /// Steps were played since the fork: the processes may not have the same pages any more.
+    pub(super) parted: bool,
     /// Pages that are mapped together, and cannot be parted: those of a hugetlb page.
     pub(super) unit: usize,
 }
@@ -75,7 +75,7 @@ impl Cell {
             memory,
             path: None,
             pinned: None,
-            paged_out: false,
+            parted: false,
             unit: 1,
         }
     }
@@ -115,6 +115,7 @@ impl<'s, 'g> Batch<'s, 'g> {
                 cell.left_out.get_or_insert(NOT_INHERITED);
             }
             cell.memory.fork();
+            cell.parted = false;
         }
         self.actor = usize::from(child_acts);
         self.here.other = true;
@@ -169,7 +170,7 @@ impl<'s, 'g> Batch<'s, 'g> {
                 let cell = &mut self.cells[at];
                 let why = left_out(&cell.memory, here, step);
                 cell.left_out = cell.left_out.or(why);
-                cell.paged_out |= step.may_page_out();
+                cell.parted = true;
             }
             return match self.cells.iter().all(|cell| cell.left_out.is_some()) {
                 true => Ok(()),
@@ -242,7 +243,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             map: self.cells[at].state.map,
             view: self.actor,
             unit: self.cells[at].unit,
-            swapped: self.cells[at].state.is_swapped() || self.cells[at].paged_out,
+            parted: self.cells[at].parted || self.cells[at].state.is_swapped(),
             ..self.here
         }
     }
@@ -258,7 +259,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             cell.left_out = Some(why);
             return Ok(());
         }
-        cell.paged_out |= step.may_page_out();
+        cell.parted = true;
         self.step = Some(step);
         let outcome = self.play(at, step);
         self.step = None;

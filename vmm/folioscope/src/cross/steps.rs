@@ -155,18 +155,6 @@ pub enum Step {
     All(All),
 }
 
-impl Step {
-    /// Returns whether pages may be in swap afterwards.
-    pub fn may_page_out(self) -> bool {
-        matches!(
-            self,
-            Self::Advise(_, Advice::Pageout)
-                | Self::OtherAdvises(_, Advice::Pageout)
-                | Self::All(All::Reclaim | All::Limit(_))
-        )
-    }
-}
-
 /// A step that concerns all memory of the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum All {

@@ -107,7 +107,7 @@ impl Stage<'_> {
     ///
     /// # Errors
     /// As every request to the guest.
-    pub fn balances(&mut self) -> Result<bool, Error> {
+    pub fn has_numa_balancing(&mut self) -> Result<bool, Error> {
         Ok(self.exists(BALANCING)? && self.exists(&format!("{SCANS}/scan_delay_ms"))?)
     }
 
