@@ -133,7 +133,7 @@ docs: ## build the documents as a site, out/site, and check their links
 define pack
 @$(scripts)/inputs.sh dist
 @$(scripts)/packages.sh dist
-@$(then) $(scripts)/build.sh --carrier 4k 16k 64k
+@$(then) $(scripts)/build.sh --packed --carrier 4k 16k 64k
 @$(then) $(scripts)/dist.sh
 endef
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: GPL-2.0-only
 # Builds missing parts and links them into out/: the command, the guest's initramfs, the kernels.
-# Usage: build.sh [--carrier] [--mutants] [--debug] [--net] [--base 7.x] [GRANULE...]   (4k, 16k, 64k; none: no kernel)
+# Usage: build.sh [--carrier] [--mutants] [--debug] [--net] [--packed] [--base 7.x] [GRANULE...]   (4k, 16k, 64k; none: no kernel)
 # --carrier: the further needs of --machine kvm-in-tcg: the arm64 build of the command, the carrier's initramfs and
 # kernel.
 # --mutants: the pinned kernel with wrong edits, of which one is chosen at boot (tests/mutants).
 # --debug: the pinned kernel with its own checks, beside the others. DEBUG=1 in the environment: those of the granules have them.
 # --net: the pinned kernel, or that of KERNEL, with TCP beside the others, for the laboratory.
+# --packed: the command is of this commit, also if another one with the same sources was built before.
 # --base 7.x: kernels of Debian's newest 7.x, with the patches for it.
 # The cache keeps everything by content, so that a second checkout or a `git clean` costs nothing.
 # shellcheck source-path=SCRIPTDIR
@@ -36,13 +37,14 @@ build_initramfs() {
     step initramfs 'the initramfs' "$ROOT/rootfs/pack.sh" --agent "$agent/folioscope-agent" --out "$1/initramfs.cpio"
 }
 
-carrier='' mutants='' debug='' net='' base=6.12 newer=''
+carrier='' mutants='' debug='' net='' packed='' base=6.12 newer=''
 while :; do
     case ${1:-} in
     --carrier) carrier=yes ;;
     --mutants) mutants=yes ;;
     --debug) debug=yes ;;
     --net) net=yes ;;
+    --packed) packed=yes ;;
     --base)
         base=$2
         shift
@@ -64,6 +66,7 @@ command_content=$(content "${command_sources[@]}")
 FOLIOSCOPE_COMMIT=$(cd "$ROOT" && git log -1 --format=%H -- "${command_sources[@]}" 2>/dev/null | cut -c1-12) || FOLIOSCOPE_COMMIT=''
 [ -z "$FOLIOSCOPE_COMMIT" ] || [ -z "$(cd "$ROOT" && git status --porcelain -- "${command_sources[@]}" 2>/dev/null)" ] || FOLIOSCOPE_COMMIT+=-modified
 export FOLIOSCOPE_COMMIT
+[ -z "$packed" ] || command_content+=-$FOLIOSCOPE_COMMIT
 
 # kernel_begins LINK ARGUMENT...: begins to build a kernel, or to look for it in the cache.
 kernel_begins() {

@@ -199,6 +199,13 @@ pub enum Operation {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         node: Option<u32>,
     },
+    /// `migrate_pages(2)`: moves all pages of the process that are on one node to another.
+    MigratePages {
+        /// The node that they are on.
+        from: u32,
+        /// The other node.
+        to: u32,
+    },
     /// Runs until NUMA balancing has made hints of the process's memory twice (`task_numa_work()`), with a second task
     /// in its memory, so that memory of the process's own node gets them too (`change_pte_range()`). The guest has to have
     /// `kernel.numa_balancing` on.
@@ -331,6 +338,17 @@ pub enum Operation {
         /// The length.
         length: u64,
     },
+    /// Moves a range's pages to another, which is empty and of the same kind, by `UFFDIO_MOVE` (6.8), and unmaps the first.
+    /// Pages that it refuses (EBUSY) are moved by `mremap(2)`, each alone: [`Outcome::Pages`](crate::Outcome::Pages), by
+    /// their new addresses.
+    UffdRelocate {
+        /// The start.
+        source: u64,
+        /// The length.
+        length: u64,
+        /// The start of the range that they are moved to.
+        address: u64,
+    },
     /// Makes a file, or empties the one that is there, and gives it a size without writing to it.
     FileCreate {
         /// Its path. tmpfs is on `/tmp` and `/dev/shm`.
@@ -384,6 +402,17 @@ pub enum Operation {
         stride: Option<u64>,
         /// The expected contents; a pattern's origin is an offset where it is not given.
         expect: Expect,
+        /// Reads what is stored below the page cache (`O_DIRECT`).
+        #[serde(default)]
+        direct: bool,
+    },
+    /// `fsync(2)`.
+    FileSync {
+        /// Its path.
+        path: String,
+        /// Then also drops pages that are not mapped from the page cache (`POSIX_FADV_DONTNEED`).
+        #[serde(default)]
+        evict: bool,
     },
     /// `fallocate(2)`: punches a hole, or allocates when `punch` is false.
     FileAllocate {
@@ -427,6 +456,7 @@ impl Operation {
             Self::ThpDisable { .. } => "thp_disable",
             Self::MovePages { .. } => "move_pages",
             Self::Mbind { .. } => "mbind",
+            Self::MigratePages { .. } => "migrate_pages",
             Self::NumaHints {} => "numa_hints",
             Self::ProcessMadvise { .. } => "process_madvise",
             Self::Several { .. } => "several",
@@ -444,11 +474,13 @@ impl Operation {
             Self::UffdContinue { .. } => "uffd_continue",
             Self::UffdPoison { .. } => "uffd_poison",
             Self::UffdMove { .. } => "uffd_move",
+            Self::UffdRelocate { .. } => "uffd_relocate",
             Self::FileCreate { .. } => "file_create",
             Self::FileTruncate { .. } => "file_truncate",
             Self::FileWrite { .. } => "file_write",
             Self::FileRead { .. } => "file_read",
             Self::FileVerify { .. } => "file_verify",
+            Self::FileSync { .. } => "file_sync",
             Self::FileAllocate { .. } => "file_allocate",
             Self::FileUnlink { .. } => "file_unlink",
         }

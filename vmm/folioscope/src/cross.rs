@@ -17,6 +17,7 @@ mod build;
 mod calls;
 mod choice;
 mod compare;
+mod files;
 mod ledger;
 mod mirror;
 mod mirrored;
@@ -29,6 +30,7 @@ mod queued;
 mod shown;
 mod states;
 mod steps;
+mod uffd;
 
 pub use choice::{chosen, name_of, Chosen, Sample};
 pub use ledger::{Ledger, BOOT_WORD, FORCE_WORD};
@@ -168,6 +170,7 @@ fn batch(
             && stage.has_huge_pages_of(PMDS * stage.pmd(), HUGETLB_SPANS)?,
         hugetlb_blocks: stage.has_huge_pages_of(stage.block(), HUGETLB_PAGES)?,
         read_ahead: stage.exists(&mounts::read_ahead())?,
+        disk: mounts::has_stored(stage)?,
         khugepaged: stage.exists(&format!("{THP}/khugepaged/full_scans"))?,
         clears: stage.exists("/proc/1/clear_refs")?,
         hints: stage.has_numa_balancing()?,
@@ -233,7 +236,9 @@ fn errors_of(seen: &Seen, owners: &Owners) -> Vec<(RuleId, Option<usize>)> {
     let verdicts = seen.look.judged.processes.iter();
     let findings = verdicts.flat_map(|verdict| &verdict.findings);
     let errors = findings.filter(|it| it.severity == Severity::Error);
-    errors.map(|it| (it.rule, owners.cell(it.va.0))).collect()
+    errors
+        .map(|it| (it.rule, owners.cell_of(it.va.0..it.end.0)))
+        .collect()
 }
 
 fn outcome_of(cell: &play::Cell) -> CrossingCell {
@@ -261,6 +266,19 @@ impl Owners {
         )
     }
 
+    /// The cell of a finding: that of its first address; if that is no area's, as that of an entry before, the next one's.
+    fn cell_of(&self, found: Range<u64>) -> Option<usize> {
+        let next = || {
+            let behind = self
+                .0
+                .iter()
+                .filter(|(range, _)| found.contains(&range.start));
+            behind.min_by_key(|(range, _)| range.start)
+        };
+        let first = self.cell(found.start);
+        first.or_else(|| next().map(|(_, at)| *at))
+    }
+
     /// The cell of an address; the newest of its areas, where one took an old one's place.
     fn cell(&self, va: u64) -> Option<usize> {
         let found = self.0.iter().rev().find(|(range, _)| range.contains(&va));
@@ -279,6 +297,8 @@ mod tests {
             [5, 25, 15].map(|va| owners.cell(va)),
             [Some(1), Some(1), None]
         );
+        let found = [12..22, 12..18, 5..25].map(|range| owners.cell_of(range));
+        assert_eq!(found, [Some(1), None, Some(1)]);
     }
 
     #[test]

@@ -120,6 +120,10 @@ pub struct GuestOptions {
     /// line (so it needs `--append nokaslr`)
     #[arg(long, value_name = "FILE", requires = "marks")]
     pub functions: Option<PathBuf>,
+    /// Write each block of kernel code that the guest executes to this file: an address and a number of instructions in
+    /// each line
+    #[arg(long, value_name = "FILE", requires = "marks")]
+    pub executed: Option<PathBuf>,
     /// Let the guest's time advance by its instructions (under TCG), so that a run on one CPU repeats
     #[arg(long)]
     pub icount: bool,
@@ -187,6 +191,7 @@ impl GuestOptions {
             counter: &self.counter,
             entries: self.entries,
             functions: self.functions.as_deref(),
+            executed: self.executed.as_deref(),
             icount: self.icount,
             tcg_thread: self.tcg_thread,
         }

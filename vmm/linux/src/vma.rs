@@ -40,6 +40,7 @@ pub struct VmFlags {
     words: Vec<String>,
     hugetlb: bool,
     pfn_mapped: bool,
+    protected: bool,
 }
 
 impl VmFlags {
@@ -50,6 +51,7 @@ impl VmFlags {
         VmFlags {
             hugetlb: any(&["ht"]),
             pfn_mapped: any(&["pf", "mm", "io"]),
+            protected: any(&["uw", "ur"]),
             words,
         }
     }
@@ -199,6 +201,11 @@ impl Vma {
     /// of VmFlags); `None` without VmFlags.
     pub fn pfn_mapped(&self) -> Option<bool> {
         self.flags.as_ref().map(|flags| flags.pfn_mapped)
+    }
+
+    /// Returns whether a userfaultfd may protect pages of it (`uw` or `ur` of VmFlags); `None` without VmFlags.
+    pub fn protected(&self) -> Option<bool> {
+        self.flags.as_ref().map(|flags| flags.protected)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::{Kernel, StructureError};
 
 /// The kernel's own names of its flags (include/trace/events/mmflags.h), and what smaps calls them
 /// (`show_smap_vma_flags()`, fs/proc/task_mmu.c).
-const MNEMONICS: [(&str, &str); 29] = [
+const MNEMONICS: [(&str, &str); 30] = [
     ("read", "rd"),
     ("write", "wr"),
     ("exec", "ex"),
@@ -48,6 +48,7 @@ const MNEMONICS: [(&str, &str); 29] = [
     ("mergeable", "mg"),
     ("uffd_missing", "um"),
     ("uffd_wp", "uw"),
+    ("uffd_rwp", "ur"),
 ];
 /// Names that a path may have; deeper ones are cut short.
 const DEEPEST: usize = 256;

@@ -27,7 +27,7 @@ pub(crate) type Report<'a> = dyn FnMut(Range<u64>, String) + 'a;
 
 pub(crate) type GroupCheck = fn(&Group<'_>, Option<bool>) -> Option<String>;
 pub(crate) type ContiguousCheck = fn(&Group<'_>) -> Option<String>;
-pub(crate) type PlacementCheck = fn(&Group<'_>, &Placement, &[Vma]) -> Vec<String>;
+pub(crate) type PlacementCheck = fn(&Group<'_>, &Placement, &[Vma]) -> Vec<(usize, String)>;
 pub(crate) type EntryCheck = fn(&Mapped<'_>, &Vma, Option<&Numbering>) -> Option<String>;
 pub(crate) type AlikeCheck = fn(&Mapped<'_>, Option<&Numbering>, usize) -> usize;
 pub(crate) type RecordCheck = fn(&OrderRecord, (u64, u64)) -> Option<String>;

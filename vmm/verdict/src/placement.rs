@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Where the entries of a group lie among a process's VMAs.
 
-use linux::pte::Pte;
+use linux::pte::{Kind, Pte, SwapKind};
 use linux::vma::Vma;
 
 use crate::mapped::of_frames;
@@ -17,6 +17,8 @@ pub(crate) struct Placement {
     pub writable: Option<(usize, usize)>,
     /// The zero page, writable.
     pub zero: Option<(usize, usize)>,
+    /// With userfaultfd's bit, in a VMA that none protects.
+    pub bit: Option<(usize, usize)>,
 }
 
 impl Placement {
@@ -41,6 +43,13 @@ impl Placement {
         let zero = zero && !pte.valid_cont();
         if leaf && may_write && zero {
             self.zero.get_or_insert((at, 0)).1 += count;
+        }
+        let bit = match pte.kind() {
+            Kind::Swap(entry) => entry.uffd_wp && entry.kind() == SwapKind::Swapped,
+            _ => pte.present() && pte.uffd_wp(),
+        };
+        if bit && vma.protected() == Some(false) {
+            self.bit.get_or_insert((at, 0)).1 += count;
         }
     }
 }

@@ -135,15 +135,15 @@ impl<'a> Seen<'a> {
             return;
         }
         let mut broken = Vec::new();
-        let mut report = |rule, message| broken.push((rule, message));
+        let mut report = |rule, message| broken.push((rule, 0, message));
         self.checks.group(group, hugetlb, &mut report);
         for (rule, check) in &self.checks.placement {
-            let messages = check(group, &placement, vmas);
-            broken.extend(messages.into_iter().map(|message| (*rule, message)));
+            let found = check(group, &placement, vmas).into_iter();
+            broken.extend(found.map(|(first, message)| (*rule, first, message)));
         }
         let sound = broken.is_empty() && !self.of_table.contains(&group.va);
-        for (rule, message) in broken {
-            self.broken(rule, group, group.va..group.end(), message);
+        for (rule, first, message) in broken {
+            self.broken(rule, group, group.va_of(first)..group.end(), message);
         }
         self.folios_of(group, sound);
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use protocol::{pattern, Expect, Failure, Outcome};
-use rustix::fs::{fallocate, FallocateFlags};
+use rustix::fs::{fadvise, fallocate, fsync, Advice, FallocateFlags};
 
 use super::touch::{compared_with, Steps};
 use crate::sys;
@@ -15,6 +15,9 @@ const PIECE: u64 = 64 << 10;
 
 /// The largest piece of a write: two contiguous blocks of any granule.
 const MOST: u64 = 4 << 20;
+
+/// Alignment of memory that a disk reads into, in bytes: the largest sector.
+const ALIGNED: usize = 4096;
 
 /// The largest range that is compared at once.
 const MOST_VERIFIED: u64 = 64 << 20;
@@ -102,6 +105,7 @@ pub fn verify(
     length: u64,
     stride: Option<u64>,
     expect: &Expect,
+    direct: bool,
 ) -> Result<Outcome, Failure> {
     let steps = Steps::new(offset, length, stride)?;
     if length % 8 != 0 || length > MOST_VERIFIED {
@@ -109,21 +113,36 @@ pub fn verify(
             "the length must be a multiple of 8 up to {MOST_VERIFIED}"
         )));
     }
-    let file = File::from(sys::open(path, libc::O_RDONLY)?);
-    let mut buffer = vec![0xff; length as usize];
+    let flags = if direct { libc::O_DIRECT } else { 0 };
+    let file = File::from(sys::open(path, libc::O_RDONLY | flags)?);
+    let first = offset / ALIGNED as u64 * ALIGNED as u64;
+    let size = ((offset - first + length) as usize).next_multiple_of(ALIGNED);
+    let mut memory = vec![0xff; size + ALIGNED];
+    let start = memory.as_ptr().align_offset(ALIGNED);
+    let buffer = &mut memory[start..start + size];
     let mut read = 0;
     while read < buffer.len() {
-        match pread(&file, path, &mut buffer[read..], offset + read as u64)? {
+        match pread(&file, path, &mut buffer[read..], first + read as u64)? {
             0 => break,
             n => read += n,
         }
     }
     let load = |byte: u64, _| {
-        let at = (byte - offset) as usize;
+        let at = (byte - first) as usize;
         let word = buffer[at..at + 8].try_into().expect("it has 8 bytes");
         Ok(u64::from_le_bytes(word))
     };
     compared_with(&steps, |step| steps.expected(expect, step), load).map(Outcome::Verified)
+}
+
+pub fn sync(path: &str, evict: bool) -> Result<Outcome, Failure> {
+    let file = sys::open(path, libc::O_RDWR)?;
+    sys::done(fsync(&file), format!("fsync {path}"))?;
+    if evict {
+        let done = fadvise(&file, 0, None, Advice::DontNeed);
+        sys::done(done, format!("fadvise {path}"))?;
+    }
+    Ok(Outcome::Done {})
 }
 
 pub fn allocate(path: &str, offset: u64, length: u64, punch: bool) -> Result<Outcome, Failure> {

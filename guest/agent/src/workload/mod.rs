@@ -279,7 +279,9 @@ fn operate(op: &Operation) -> Result<Outcome, Failure> {
             length,
             stride,
             expect,
-        } => file::verify(path, *offset, *length, *stride, expect),
+            direct,
+        } => file::verify(path, *offset, *length, *stride, expect, *direct),
+        Op::FileSync { path, evict } => file::sync(path, *evict),
         Op::FileAllocate {
             path,
             offset,
@@ -297,6 +299,7 @@ fn operate(op: &Operation) -> Result<Outcome, Failure> {
             length,
             node,
         } => numa::mbind(*address, *length, *node),
+        Op::MigratePages { from, to } => numa::migrate_pages(*from, *to),
         Op::GupPin { address, length } => gup::pin(*address, *length),
         Op::GupVerify {
             address,
@@ -326,6 +329,11 @@ fn operate(op: &Operation) -> Result<Outcome, Failure> {
             source,
             length,
         } => uffd::exchange(*address, *source, *length),
+        Op::UffdRelocate {
+            source,
+            length,
+            address,
+        } => uffd::relocate(*source, *length, *address),
         Op::UffdContinue { address, length } => uffd::resume(*address, *length),
         Op::UffdWriteprotect {
             address,

@@ -90,6 +90,17 @@ fn passes() -> Result<u64, Failure> {
     })
 }
 
+pub fn migrate_pages(from: u32, to: u32) -> Result<Outcome, Failure> {
+    let node = |node| 1u64.checked_shl(node);
+    let (Some(from), Some(to)) = (node(from), node(to)) else {
+        return Err(Failure::bad("a node is a number below 64"));
+    };
+    let list = |nodes: &u64| std::ptr::from_ref(nodes).expose_provenance();
+    // As of `mbind`: get_nodes() reads maxnode - 1 bits. A positive result is the number of pages that stay.
+    let words = [0, 65, list(&from), list(&to), 0, 0];
+    on_memory(libc::SYS_migrate_pages, words, "migrate_pages")
+}
+
 pub fn mbind(address: u64, length: u64, node: Option<u32>) -> Result<Outcome, Failure> {
     let Some(nodes) = node.map_or(Some(0u64), |node| 1u64.checked_shl(node)) else {
         return Err(Failure::bad("a node is a number below 64"));

@@ -5,9 +5,10 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use protocol::{pattern, Failure, Outcome, UffdMode};
+use protocol::{pattern, Failure, MoveFlag, Outcome, UffdMode};
 use rustix::mm::{userfaultfd, UserfaultfdFlags};
 
+use super::memory;
 use super::own::Own;
 use crate::sys;
 
@@ -17,6 +18,9 @@ const MODE_MISSING: u64 = 1 << 0;
 const MODE_WP: u64 = 1 << 1;
 const MODE_MINOR: u64 = 1 << 2;
 const COPY_MODE_WP: u64 = 1 << 1;
+/// How often a request is made again that another one's work was in the way of.
+const TRIES: u32 = 10_000;
+const MOVE_MODE_ALLOW_SRC_HOLES: u64 = 1 << 1;
 
 /// Returns `_IOWR(0xaa, nr, size)`, the kernel's encoding of a request.
 const fn iowr(nr: u32, size: u32) -> u32 {
@@ -61,6 +65,35 @@ pub fn zeropage(address: u64, length: u64) -> Result<Outcome, Failure> {
 pub fn exchange(address: u64, source: u64, length: u64) -> Result<Outcome, Failure> {
     // struct uffdio_move: dst, src, len, mode, move (out)
     ask(IO_MOVE, &mut [address, source, length, 0, 0], "UFFDIO_MOVE")
+}
+
+/// Moves all pages that a range has; a page that is refused (EBUSY), as it is shared or held, by `mremap()`.
+pub fn relocate(source: u64, length: u64, address: u64) -> Result<Outcome, Failure> {
+    let page = sys::page_size();
+    let (mut done, mut refused, mut tries) = (0, Vec::new(), 0);
+    while done < length {
+        let (to, from) = (address + done, source + done);
+        // struct uffdio_move: dst, src, len, mode (holes are moved too), move (out: bytes, or an errno below 0)
+        let mut argument = [to, from, length - done, MOVE_MODE_ALLOW_SRC_HOLES, 0];
+        let moved = ask(IO_MOVE, &mut argument, "UFFDIO_MOVE");
+        done += u64::try_from(argument[4] as i64).unwrap_or(0);
+        match moved {
+            Err(failure) if failure.errno() == Some("EBUSY") && done < length => {
+                let (to, from) = (address + done, source + done);
+                let flags = [MoveFlag::Maymove, MoveFlag::Fixed];
+                memory::mremap(from, page, page, &flags, Some(to))?;
+                refused.push(to);
+                done += page;
+            }
+            // It ends so when a part was moved, and when the page was in use.
+            Err(failure) if failure.errno() == Some("EAGAIN") && tries < TRIES => tries += 1,
+            moved => {
+                moved?;
+            }
+        }
+    }
+    memory::munmap(source, length)?;
+    Ok(Outcome::Pages { pages: refused })
 }
 
 pub fn writeprotect(address: u64, length: u64, on: bool) -> Result<Outcome, Failure> {

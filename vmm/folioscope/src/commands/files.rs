@@ -56,7 +56,7 @@ fn use_of(id: &str, command: &str) -> Option<Use> {
         ("judge", _) => Use::Input("a trace that `folioscope record` wrote"),
         (name, _) if FORMATS.iter().any(|format| format.name == name) => Use::Stream,
         ("trace" | "text", _) => Use::Stream,
-        ("marks", _) | ("file", "save") => Use::Output,
+        ("marks" | "executed", _) | ("file", "save") => Use::Output,
         ("out" | "man", _) => Use::Place,
         ("socket", "serve") | ("writable", _) => Use::Other,
         ("guest" | "socket", _) => Use::Socket,

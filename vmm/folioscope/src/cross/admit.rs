@@ -45,6 +45,8 @@ pub struct Here {
     pub hugetlb_spans: bool,
     /// A file that is read ahead.
     pub read_ahead: bool,
+    /// A disk with files that can be written.
+    pub disk: bool,
     /// khugepaged.
     pub khugepaged: bool,
     /// `clear_refs` and `pagemap` of procfs.
@@ -66,6 +68,9 @@ pub struct Here {
 pub const NOT_INHERITED: &str =
     "a child may lack private hugetlb pages of a block's size, a fault of all kernels known (C1)";
 
+/// Reason to leave out what changes the size of a file of the disk.
+const ZONES: &str = "a file of zonefs has the size of its zone";
+
 /// Returns the reason to leave a step out, if there is one.
 pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str> {
     let pages = &memory.views[here.view].pages;
@@ -83,9 +88,15 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
     let hugetlb = here.map.is_hugetlb();
     let pmd = matches!(
         here.map,
-        Map::Pmd | Map::TmpfsPmd | Map::TmpfsPmdPrivate | Map::TmpfsSpan
+        Map::Pmd | Map::PmdToo | Map::TmpfsPmd | Map::TmpfsPmdPrivate | Map::TmpfsSpan
     );
     let ramfs = matches!(here.map, Map::Ramfs | Map::RamfsPrivate);
+    let disk = here.map.is_stored();
+    let fresh = |at: usize| {
+        let page = &pages[at];
+        page.mapped && page.write && !page.locked && !page.not_forked && !page.wiped_on_fork
+    };
+    let shared = |at| !memory.is_certain(here.view, at) && !memory.may_be_zero_page(here.view, at);
     let shmem = matches!(
         here.map,
         Map::Shared
@@ -100,7 +111,11 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
     );
     let by_userfaultfd = matches!(
         step,
-        Step::UffdFill(_) | Step::UffdZero(_) | Step::UffdContinue(_) | Step::UffdMove
+        Step::UffdFill(_)
+            | Step::UffdZero(_)
+            | Step::UffdContinue(_)
+            | Step::UffdMove
+            | Step::UffdRelocate
     );
     match step {
         Step::All(All::Reclaim | All::Limit(_)) if !here.cgroup || !here.swap => Some(
@@ -116,6 +131,7 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
             Some("hugetlb pages are moved to where one begins")
         }
         Step::Register
+        | Step::RegisterMissing
         | Step::Watch(_)
         | Step::WriteProtect(..)
         | Step::Poison(..)
@@ -123,6 +139,7 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         | Step::UffdZero(_)
         | Step::UffdContinue(_)
         | Step::UffdMove
+        | Step::UffdRelocate
             if hugetlb =>
         {
             Some("userfaultfd is not crossed with hugetlb")
@@ -182,12 +199,30 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
             Some("the kernel has no userfaultfd with write protection")
         }
         Step::UffdContinue(_) if !shmem => Some("UFFDIO_CONTINUE is for shmem"),
-        Step::UffdMove if !here.moves => Some("the kernel has no UFFDIO_MOVE"),
-        Step::UffdMove if !anonymous => Some("UFFDIO_MOVE is for private anonymous memory"),
+        Step::UffdMove | Step::UffdRelocate if !here.moves => {
+            Some("the kernel has no UFFDIO_MOVE")
+        }
+        Step::UffdMove | Step::UffdRelocate if !anonymous => {
+            Some("UFFDIO_MOVE is for private anonymous memory")
+        }
+        Step::UffdRelocate if sealed(Part::Whole) => Some("the pages are sealed"),
+        Step::UffdRelocate if memory.views.len() > 1 => {
+            Some("UFFDIO_MOVE takes no page that processes share")
+        }
+        Step::UffdRelocate if (0..all).all(shared) => Some("UFFDIO_MOVE takes no page of KSM"),
+        Step::UffdRelocate if pages.iter().any(|page| page.guard || page.poison) => {
+            Some("UFFDIO_MOVE takes no markers")
+        }
+        Step::UffdRelocate if !(0..all).all(fresh) => {
+            Some("a new VMA would lack what the old one has of mprotect(), mlock() or madvise()")
+        }
         Step::UffdFill(_) | Step::UffdZero(_) if memory.below == Below::Private => {
             Some("a file is below, and UFFDIO_COPY and UFFDIO_ZEROPAGE are for empty memory")
         }
         Step::UffdFill(_) | Step::UffdZero(_) if ramfs => Some("userfaultfd does not take ramfs"),
+        Step::UffdFill(_) | Step::UffdZero(_) if disk => {
+            Some("userfaultfd does not take files of disks")
+        }
         _ if by_userfaultfd && registered() => Some("a userfaultfd has the area already"),
         _ if by_userfaultfd && hole(Part::Odd) => Some("the range has a hole"),
         _ if by_userfaultfd && locked(Part::Odd) => Some("the pages are locked"),
@@ -213,6 +248,7 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         Step::Advise(part, Advice::Free) if locked(part) => Some("the pages are locked"),
         Step::Advise(part, Advice::Remove) => match memory.below {
             _ if ramfs => Some("ramfs punches no holes"),
+            _ if disk => Some(ZONES),
             Below::Nothing | Below::Private => Some("MADV_REMOVE is for shared mappings"),
             Below::Shared if locked(part) => Some("the pages are locked"),
             Below::Shared if mapped(part).any(|at| !pages[at].write) => {
@@ -253,9 +289,15 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
             Some("a userfaultfd would stop mlock()")
         }
         Step::Pin(_) if !here.pins => Some("the kernel has no gup_test (CONFIG_GUP_TEST)"),
-        Step::UffdMove if pages.iter().any(|page| page.pinned) => Some("the pages are pinned"),
-        Step::Node(..) | Step::Bind(..) if !here.nodes => Some("the guest has one NUMA node"),
-        Step::Register | Step::Watch(_) | Step::WriteProtect(..) | Step::Poison(..)
+        Step::UffdMove | Step::UffdRelocate if pages.iter().any(|page| page.pinned) => {
+            Some("the pages are pinned")
+        }
+        Step::Node(..) | Step::Bind(..) | Step::All(All::MigratePages) if !here.nodes => Some("the guest has one NUMA node"),
+        Step::Register
+        | Step::RegisterMissing
+        | Step::Watch(_)
+        | Step::WriteProtect(..)
+        | Step::Poison(..)
             if !here.uffd =>
         {
             Some("the kernel has no userfaultfd with write protection")
@@ -264,7 +306,15 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
             Some("the kernel has no pagemap (CONFIG_PROC_PAGE_MONITOR)")
         }
         Step::Watch(_) if registered() => Some("another userfaultfd watches the pages"),
-        Step::Register if !anonymous => Some("userfaultfd is crossed with anonymous memory alone"),
+        Step::Register | Step::RegisterMissing if !anonymous => {
+            Some("userfaultfd is crossed with anonymous memory alone")
+        }
+        Step::Register if pages.iter().any(|page| page.asks) => {
+            Some("a userfaultfd has the area already")
+        }
+        Step::Advise(part, Advice::Free) if mapped(part).any(|at| pages[at].asks) => {
+            Some("a page that is given up may be missing")
+        }
         Step::Register | Step::Watch(_) | Step::WriteProtect(..) if hole(Part::Whole) => {
             Some("the range has a hole")
         }
@@ -295,6 +345,16 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         Step::Punch(_) | Step::PunchBytes | Step::Allocate(_) if ramfs => {
             Some("ramfs punches no holes")
         }
+        Step::Punch(_)
+        | Step::PunchBytes
+        | Step::Allocate(_)
+        | Step::TruncateAndExtend
+        | Step::TruncateBytes
+            if disk =>
+        {
+            Some(ZONES)
+        }
+        Step::Sync | Step::Evict if !disk => Some("no disk is below"),
         _ => None,
     }
 }

@@ -17,13 +17,14 @@ use crate::Error;
 /// The largest range of a PMD that is crossed, in bytes: at 64K it is 512 MiB, more than a guest has for each state.
 const MOST_PMD: u64 = 32 << 20;
 
-/// The same of files, which are there beside what processes have copied of them: at 16K it is 32 MiB each.
-const MOST_FILE: u64 = 2 << 20;
+/// The same of files, which are there beside what processes have copied of them, and where there are many: at 16K it is
+/// 32 MiB each.
+const MOST_MANY: u64 = 2 << 20;
 
 /// The largest range of a PMD with which areas of this kind are crossed, in bytes.
 fn most(map: Map) -> u64 {
     match map {
-        Map::TmpfsPmd | Map::TmpfsPmdPrivate | Map::TmpfsSpan => MOST_FILE,
+        Map::TmpfsPmd | Map::TmpfsPmdPrivate | Map::TmpfsSpan | Map::PmdToo => MOST_MANY,
         Map::Pmd | Map::TmpfsHuge | Map::TmpfsHugePrivate => MOST_PMD,
         _ => u64::MAX,
     }
@@ -98,6 +99,9 @@ impl<'s, 'g> Batch<'s, 'g> {
             Map::HugetlbBlock | Map::HugetlbBlockShared if !self.here.hugetlb_blocks => {
                 Some("the guest has no hugetlb pages of a block's size for it")
             }
+            Map::Disk | Map::DiskPrivate if !self.here.disk => {
+                Some("the kernel has no zonefs or no disk of zones for it (CONFIG_ZONEFS_FS, CONFIG_BLK_DEV_NULL_BLK)")
+            }
             Map::ReadAhead if !self.here.read_ahead => {
                 Some("the kernel has no EROFS or no RAM disk for it (CONFIG_EROFS_FS, CONFIG_BLK_DEV_RAM)")
             }
@@ -152,7 +156,7 @@ impl<'s, 'g> Batch<'s, 'g> {
     fn map(&mut self, state: &'static State) -> Result<Cell, Error> {
         let (page, block) = (self.stage.page(), self.here.block as u64);
         let pages = match state.map {
-            Map::Pmd | Map::TmpfsPmd | Map::TmpfsPmdPrivate | Map::TmpfsSpan => {
+            Map::Pmd | Map::PmdToo | Map::TmpfsPmd | Map::TmpfsPmdPrivate | Map::TmpfsSpan => {
                 self.stage.pmd() / page
             }
             Map::Hugetlb | Map::HugetlbShared => 2 * self.stage.pmd() / page,
@@ -174,6 +178,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             | Map::HintedHalfIn
             | Map::Small
             | Map::Pmd
+            | Map::PmdToo
             | Map::Hugetlb
             | Map::HugetlbBlock
             | Map::HugetlbSpan => (Below::Nothing, 0),
@@ -183,6 +188,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             | Map::TmpfsPmd
             | Map::TmpfsSpan
             | Map::Ramfs
+            | Map::Disk
             | Map::HugetlbShared
             | Map::HugetlbBlockShared => (Below::Shared, pages),
             Map::TmpfsShort => (Below::Shared, block + 1),
@@ -190,12 +196,20 @@ impl<'s, 'g> Batch<'s, 'g> {
             | Map::TmpfsHugePrivate
             | Map::TmpfsPmdPrivate
             | Map::RamfsPrivate
+            | Map::DiskPrivate
             | Map::ReadAhead => (Below::Private, pages),
         };
         let directory = mounts::directory(state.map);
-        let path = directory.map(|directory| format!("{directory}/cross-{}", state.name));
+        let stored = state.map.is_stored();
+        let path = directory.map(|directory| match stored {
+            true => mounts::stored(self.cells.len()),
+            false => format!("{directory}/cross-{}", state.name),
+        });
         let process = self.actor();
-        if let Some(path) = &path {
+        if let Some(path) = path.clone().filter(|_| stored) {
+            // What an earlier state left in the page cache.
+            self.now(process, Operation::FileSync { path, evict: true })?;
+        } else if let Some(path) = &path {
             let create = Operation::FileCreate {
                 path: path.clone(),
                 length: file * page,
@@ -235,7 +249,7 @@ impl<'s, 'g> Batch<'s, 'g> {
         self.flush()?;
         let start = self.stage.map(process, map)?;
         let hint = match state.map {
-            Map::Hinted | Map::HintedHalfIn | Map::Pmd => Some(Advice::Hugepage),
+            Map::Hinted | Map::HintedHalfIn | Map::Pmd | Map::PmdToo => Some(Advice::Hugepage),
             Map::Small => Some(Advice::Nohugepage),
             _ => None,
         };

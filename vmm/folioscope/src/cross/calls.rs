@@ -1,22 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Calls of one step that need more than a line: of files, of `madvise()`, `mremap()` and userfaultfd.
+//! Calls of one step that need more than a line: of files, of `madvise()` and of `mremap()`.
 
-use std::collections::BTreeSet;
 use std::ops::Range;
 
-use protocol::{Advice, Failure, MoveFlag, Operation, Outcome, UffdMode};
+use protocol::{Advice, MoveFlag, Operation};
 
-use super::model::{Below, Memory, WORDS};
-use super::play::{Batch, Difference, WORD};
+use super::model::{Below, WORDS};
+use super::play::{Batch, WORD};
 use super::queued::Expected;
 use super::steps::{Move, Part};
-use crate::guest::unexpected;
 use crate::ops::{advise, protect, unmap};
 use crate::Error;
-
-/// Reason where the kernel lacks `UFFD_FEATURE_WP_ASYNC`.
-const NOT_WATCHED: &str =
-    "the kernel's userfaultfd does not resolve writes by itself (CONFIG_PTE_MARKER_UFFD_WP)";
 
 impl Batch<'_, '_> {
     /// Gives up the pages of a part, in a file too.
@@ -25,33 +19,6 @@ impl Batch<'_, '_> {
             Below::Shared => self.advise(at, part, Advice::Remove),
             _ => self.advise(at, part, Advice::Dontneed),
         }
-    }
-
-    /// Acts while a range is registered with a userfaultfd.
-    fn registered(
-        &mut self,
-        mode: UffdMode,
-        address: u64,
-        length: u64,
-        act: impl FnOnce(&mut Self) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let register = Operation::UffdRegister {
-            address,
-            length,
-            modes: vec![mode],
-        };
-        self.now(self.actor(), register)?;
-        let outcome = act(self);
-        let unregister = Operation::UffdUnregister { address, length };
-        self.now(self.actor(), unregister)?;
-        outcome
-    }
-
-    /// An operation on missing pages, for which they are registered with a userfaultfd.
-    fn missing(&mut self, address: u64, length: u64, op: Operation) -> Result<(), Error> {
-        self.registered(UffdMode::Missing, address, length, |batch| {
-            batch.now(batch.actor(), op).map(drop)
-        })
     }
 
     /// `fallocate()` of words of the file, which begins so many bytes before the first.
@@ -105,12 +72,15 @@ impl Batch<'_, '_> {
         self.on_vmas(at, part, expected, |start, length| {
             advise(start, length, advice)
         });
-        let pages = self.units(at, part);
+        let (pages, mapped) = (self.units(at, part), self.by_vma(at, part));
         let memory = &mut self.cells[at].memory;
         match advice {
             Advice::Dontneed => memory.drop_pages(view, pages),
             Advice::Free => memory.free(view, pages),
-            Advice::Remove => memory.punch(pages.start * WORDS..pages.end * WORDS),
+            // Where nothing is mapped, the file keeps its pages.
+            Advice::Remove => mapped
+                .iter()
+                .for_each(|run| memory.punch(run.start * WORDS..run.end * WORDS)),
             Advice::DontneedLocked => memory.drop_pages(view, pages),
             Advice::Dontfork => memory.each(view, pages, |page| page.not_forked = true),
             Advice::Wipeonfork => memory.each(view, pages, |page| page.wiped_on_fork = true),
@@ -154,137 +124,6 @@ impl Batch<'_, '_> {
         Ok(())
     }
 
-    /// Empties a part, and has `UFFDIO_COPY` fill it.
-    pub(super) fn uffd_fill(&mut self, at: usize, part: Part) -> Result<(), Error> {
-        let (view, salt) = (self.actor, self.salt);
-        self.empty(at, part);
-        for run in self.by_vma(at, part) {
-            let (address, length) = self.range(at, view, &run);
-            let copy = Operation::UffdCopy {
-                address,
-                length,
-                salt,
-                write_protect: false,
-            };
-            self.missing(address, length, copy)?;
-            self.cells[at].memory.fill(view, run, salt);
-        }
-        Ok(())
-    }
-
-    /// Empties a part, and has `UFFDIO_ZEROPAGE` fill it.
-    pub(super) fn uffd_zero(&mut self, at: usize, part: Part) -> Result<(), Error> {
-        let view = self.actor;
-        self.empty(at, part);
-        for run in self.by_vma(at, part) {
-            let (address, length) = self.range(at, view, &run);
-            self.missing(address, length, Operation::UffdZeropage { address, length })?;
-            self.cells[at].memory.zero(view, run);
-        }
-        Ok(())
-    }
-
-    /// Gives up the entries of a part of a shared file, and has `UFFDIO_CONTINUE` map page by page what is in the page
-    /// cache: it ends at a page that is not.
-    pub(super) fn uffd_continue(&mut self, at: usize, part: Part) -> Result<(), Error> {
-        let (view, page) = (self.actor, self.stage.page());
-        self.advise(at, part, Advice::Dontneed);
-        for run in self.by_vma(at, part) {
-            let (start, length) = self.range(at, view, &run);
-            self.registered(UffdMode::Minor, start, length, |batch| {
-                for address in (start..start + length).step_by(page as usize) {
-                    let op = Operation::UffdContinue {
-                        address,
-                        length: page,
-                    };
-                    batch.later(at, batch.actor(), op, Expected::Anything);
-                }
-                batch.flush()
-            })?;
-        }
-        Ok(())
-    }
-
-    /// Watches the writes to a part.
-    pub(super) fn watch(&mut self, at: usize, part: Part) -> Result<(), Error> {
-        let there = self.scanned(at, part, |address, length| Operation::WatchWrites {
-            address,
-            length,
-        });
-        let there = match there {
-            Err(Error::Guest {
-                failure: Failure::Errno { name, call, .. },
-                ..
-            }) if call == "UFFDIO_API" && name == "EINVAL" => {
-                self.cells[at].left_out = Some(NOT_WATCHED);
-                return Ok(());
-            }
-            there => there?,
-        };
-        let (view, pages) = (self.actor, self.pages(at, part));
-        let memory = &mut self.cells[at].memory;
-        memory.watch(view, pages, |page| there.contains(&page));
-        Ok(())
-    }
-
-    /// Compares the pages of a part that were written since with the model.
-    pub(super) fn written(&mut self, at: usize, part: Part) -> Result<(), Error> {
-        let found = self.scanned(at, part, |address, length| Operation::WrittenPages {
-            address,
-            length,
-        })?;
-        let (view, process) = (self.actor, self.actor());
-        let memory = &self.cells[at].memory;
-        let differs = |page: usize| {
-            let expected = memory.is_written(view, page)?;
-            (found.contains(&page) != expected).then_some(expected)
-        };
-        let runs = Memory::runs(self.pages(at, part), differs).into_iter();
-        let wrong: Vec<_> = runs
-            .filter_map(|(run, expected)| Some((run, expected?)))
-            .collect();
-        for (run, expected) in wrong {
-            let (start, length) = self.range(at, view, &run);
-            let (which, says) = match expected {
-                true => ("all that were stored to", "does not report"),
-                false => ("none but what was stored to", "reports"),
-            };
-            let message = format!(
-                "expected PAGEMAP_SCAN to report as written {which} since the pages were protected, and it {says} {} pages from \
-                 VA 0x{start:016x} on",
-                run.len()
-            );
-            self.cells[at].wrong.push(Difference {
-                process,
-                range: start..start + length,
-                message,
-            });
-        }
-        Ok(())
-    }
-
-    /// The pages of a part of the area that an operation on each of its VMAs returns.
-    fn scanned(
-        &mut self,
-        at: usize,
-        part: Part,
-        op: impl Fn(u64, u64) -> Operation,
-    ) -> Result<BTreeSet<usize>, Error> {
-        let (view, page) = (self.actor, self.stage.page());
-        let mut found = BTreeSet::new();
-        for run in self.by_vma(at, part) {
-            let (start, length) = self.range(at, view, &run);
-            match self.now(self.actor(), op(start, length))? {
-                Outcome::Pages { pages } => {
-                    let pages = pages.into_iter();
-                    found.extend(pages.map(|va| run.start + ((va - start) / page) as usize));
-                }
-                other => return Err(unexpected("PAGEMAP_SCAN", &other)),
-            }
-        }
-        Ok(found)
-    }
-
     /// Seals a part, and tries what is not allowed any more.
     pub(super) fn seal(&mut self, at: usize, part: Part) {
         let seal = |address, length| Operation::Mseal { address, length };
@@ -321,31 +160,6 @@ impl Batch<'_, '_> {
             };
             self.later(at, other, op, Expected::Done);
         }
-    }
-
-    /// Empties one page, and has `UFFDIO_MOVE` bring the one beside it there.
-    pub(super) fn uffd_move(&mut self, at: usize) -> Result<(), Error> {
-        let view = self.actor;
-        self.empty(at, Part::Page);
-        let (to, from) = (self.pages(at, Part::Page), self.pages(at, Part::Beside));
-        let (address, length) = self.range(at, view, &to);
-        let (source, _) = self.range(at, view, &from);
-        let exchange = Operation::UffdMove {
-            address,
-            source,
-            length,
-        };
-        match self.missing(address, length, exchange) {
-            // A page that is held for a moment stays where it is (`move_pages_pte()`).
-            Err(Error::Guest { failure, .. })
-                if matches!(failure.errno(), Some("EBUSY" | "EAGAIN")) => {}
-            moved => {
-                moved?;
-                let memory = &mut self.cells[at].memory;
-                memory.exchange(view, from.start, to.start);
-            }
-        }
-        Ok(())
     }
 
     /// `mremap()` to half of the length.

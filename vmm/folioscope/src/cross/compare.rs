@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use protocol::{Access, Expect, Failure, Operation, Order, Outcome, ProcessId, Verified};
+use protocol::{Access, Expect, Failure, Operation, Order, Outcome, ProcessId};
 
 use super::model::{Below, Content, Memory, Store, ONE, WORDS};
 use super::play::{Batch, Cell, Difference, SALTS, WORD};
@@ -29,7 +29,7 @@ fn in_a_page(words: &[(Content, u64); WORDS], pages: usize) -> Vec<Range<usize>>
 
 /// The words of a run of pages that are alike, the first at `start`, in ranges that can be compared at once, with the content
 /// of each and how far its origin is away.
-fn ranges(
+pub(super) fn ranges(
     start: u64,
     pages: usize,
     page: u64,
@@ -55,7 +55,7 @@ fn ranges(
 }
 
 /// Returns the contents that such a range is to have.
-fn expect(words: Words, (content, away): (Content, u64)) -> Expect {
+pub(super) fn expect(words: Words, (content, away): (Content, u64)) -> Expect {
     match content {
         Content::Zero => Expect::Zero,
         Content::Written { salt, .. } | Content::Freed { salt, .. } => Expect::Pattern {
@@ -295,7 +295,7 @@ impl Batch<'_, '_> {
     }
 
     /// The areas that are judged.
-    fn judged(&self) -> Vec<usize> {
+    pub(super) fn judged(&self) -> Vec<usize> {
         let judged = |at: &usize| {
             let cell = &self.cells[*at];
             cell.left_out.is_none() && cell.refused.is_none()
@@ -362,37 +362,6 @@ impl Batch<'_, '_> {
                 self.later(at, process, verify, expected);
             }
         }
-    }
-
-    /// Compares every page of every file with the model, as `pread()` has them.
-    ///
-    /// # Errors
-    /// Where the guest is lost.
-    pub fn verify_files(&mut self) -> Result<(), Error> {
-        let (process, page) = (self.actor(), self.stage.page());
-        for at in self.judged() {
-            let Some(path) = self.cells[at].path.clone() else {
-                continue;
-            };
-            let memory = &self.cells[at].memory;
-            let start = memory.views[self.actor].start;
-            let runs = Memory::runs(0..memory.file.len(), |at| memory.file_likeness(at));
-            for (pages, words) in runs {
-                let offset = pages.start as u64 * page;
-                for (range, place) in ranges(offset, pages.len(), page, &words) {
-                    let verify = Operation::FileVerify {
-                        path: path.clone(),
-                        offset: range.start,
-                        length: range.length(),
-                        stride: Some(range.stride),
-                        expect: expect(range, place),
-                    };
-                    let mapped = start + offset..start + offset + pages.len() as u64 * page;
-                    self.later(at, process, verify, Expected::File(mapped));
-                }
-            }
-        }
-        self.flush()
     }
 
     /// Compares the pages that are pinned with those that their process, the first one, maps: they are the same.
@@ -518,16 +487,6 @@ pub(super) fn mismatch(answer: &Result<Outcome, Error>) -> Option<String> {
         )),
         _ => None,
     }
-}
-
-/// Describes the difference of some words of a file from those that were expected, if there is one.
-pub(super) fn file_mismatch(found: &Verified) -> Option<String> {
-    found.first.first().map(|first| {
-        format!(
-            "{} of {} words of the file, as read() has them, differ from the model: expected {:#018x} at byte {:#x} and found {:#018x}",
-            found.wrong, found.words, first.expected, first.address, first.found
-        )
-    })
 }
 
 #[cfg(test)]

@@ -95,6 +95,8 @@ pub struct Page {
     pub write_protected: bool,
     /// Registered with a userfaultfd.
     pub registered: bool,
+    /// Registered so that an access to a page that is not there is refused (`UFFD_FEATURE_SIGBUS`).
+    pub asks: bool,
     /// Pinned for a device, which reads and writes the page that the process has here.
     pub pinned: bool,
     /// `MADV_DONTFORK`.
@@ -122,6 +124,7 @@ impl Page {
         poison: false,
         write_protected: false,
         registered: false,
+        asks: false,
         pinned: false,
         not_forked: false,
         wiped_on_fork: false,
@@ -213,7 +216,14 @@ impl Memory {
     /// Returns whether a load of the page completes.
     pub fn can_read(&self, view: usize, at: usize) -> bool {
         let page = &self.views[view].pages[at];
-        page.mapped && page.read && !page.guard && !page.poison && self.content(view, at).is_some()
+        page.mapped && page.read && !page.guard && !page.poison && self.is_found(view, at)
+    }
+
+    /// Returns whether a fault on the page finds what it is to map: it is not behind the file's end, and no userfaultfd would
+    /// be asked for it (`userfaultfd_missing()`).
+    fn is_found(&self, view: usize, at: usize) -> bool {
+        let page = &self.views[view].pages[at];
+        self.content(view, at).is_some() && !(page.asks && page.own.is_none())
     }
 
     /// Returns whether a store to the page completes.
@@ -231,7 +241,7 @@ impl Memory {
             && !page.guard
             && !page.poison
             && !page.write_protected
-            && self.content(view, at).is_some()
+            && self.is_found(view, at)
             && (page.write || !shared)
     }
 
@@ -474,7 +484,7 @@ impl Memory {
 
     fn let_go(&mut self, view: usize) {
         for page in &mut self.views[view].pages {
-            (page.registered, page.write_protected) = (false, false);
+            (page.registered, page.asks, page.write_protected) = (false, false, false);
         }
     }
 

@@ -3,8 +3,9 @@
 
 use protocol::{Command, Outcome, EROFS_FILE};
 
-use super::states::Map;
+use super::states::{Map, STATES};
 use crate::guest::{unexpected, Guest};
+use crate::stage::Stage;
 use crate::Error;
 
 /// Where the files of the guest's own tmpfs are.
@@ -13,6 +14,15 @@ const TMPFS: &str = "/tmp";
 const RAMFS: &str = "/tmp/cross-ramfs";
 /// A tmpfs whose files get folios of a PMD's size.
 const HUGE: &str = "/tmp/cross-huge";
+
+/// A file system of zones on a disk: it writes back, has large folios, and is small. A file has the size of its zone.
+const ZONEFS: &str = "/tmp/cross-zonefs";
+/// Its disk, as configfs makes it: of memory, with zones of 4 MiB.
+const NULLB: &str = "/sys/kernel/config/nullb/cross";
+/// Its device, by the name of its directory.
+const ZONES: &str = "/dev/cross";
+/// The first 8 bytes of its superblock, the others are zero: the magic number and the checksum (`struct zonefs_super`).
+const SUPER: &str = r"\123\106\117\132\005\253\277\131";
 
 /// A read-only file system with one file.
 const EROFS: &str = "/tmp/cross-erofs";
@@ -24,16 +34,23 @@ pub fn read_ahead() -> String {
     format!("{EROFS}/{EROFS_FILE}")
 }
 
+/// Returns the path of the file of the disk for the area of this number.
+pub fn stored(area: usize) -> String {
+    format!("{ZONEFS}/cnv/{area}")
+}
+
 /// Returns the directory for files of this backing; `None` if it is none, or one that no state may change.
 pub fn directory(map: Map) -> Option<&'static str> {
     match map {
         Map::Tmpfs | Map::TmpfsPrivate | Map::TmpfsShort | Map::TmpfsSpan => Some(TMPFS),
         Map::TmpfsHuge | Map::TmpfsHugePrivate | Map::TmpfsPmd | Map::TmpfsPmdPrivate => Some(HUGE),
         Map::Ramfs | Map::RamfsPrivate => Some(RAMFS),
+        Map::Disk | Map::DiskPrivate => Some(ZONEFS),
         Map::Hinted
         | Map::HintedHalfIn
         | Map::Small
         | Map::Pmd
+        | Map::PmdToo
         | Map::Shared
         | Map::ReadAhead
         | Map::Hugetlb
@@ -56,8 +73,12 @@ pub fn mount(guest: &mut Guest, length: u64) -> Result<(), Error> {
     );
     run(guest, &words)?;
     let known = guest.read_file("/proc/filesystems")?.unwrap_or_default();
+    let knows = |name| known.split_whitespace().any(|known| known == name);
+    if knows("zonefs") && knows("configfs") {
+        mount_zonefs(guest)?;
+    }
     let disk = guest.read_file(&format!("/sys/block/{DISK}/size"))?;
-    if disk.is_none() || !known.split_whitespace().any(|name| name == "erofs") {
+    if disk.is_none() || !knows("erofs") {
         return Ok(());
     }
     let mount = Command::MountErofs {
@@ -66,6 +87,39 @@ pub fn mount(guest: &mut Guest, length: u64) -> Result<(), Error> {
         length,
     };
     guest.command(mount, guest.deadline()).map(drop)
+}
+
+/// Makes a disk with a zone for each state, and one for the superblock, and mounts its files; a kernel without such disks
+/// has none.
+fn mount_zonefs(guest: &mut Guest) -> Result<(), Error> {
+    run(guest, "mount -t configfs configfs /sys/kernel/config")?;
+    if guest
+        .read_file("/sys/kernel/config/nullb/features")?
+        .is_none()
+    {
+        return run(guest, "umount /sys/kernel/config");
+    }
+    let zones = STATES.len() + 1;
+    let settings = [
+        ("size", 4 * (zones + 1)),
+        ("zone_size", 4),
+        ("zone_nr_conv", zones),
+        ("zoned", 1),
+        ("memory_backed", 1),
+        ("power", 1),
+    ];
+    let set = settings.map(|(name, value)| format!("echo {value} > {NULLB}/{name}"));
+    let words = format!(
+        "mkdir {NULLB} && {} && printf '{SUPER}' | dd of={ZONES} conv=notrunc,fsync && \
+         mkdir {ZONEFS} && mount -t zonefs {ZONES} {ZONEFS}",
+        set.join(" && ")
+    );
+    run(guest, &words)
+}
+
+/// Returns whether the files of the disk are there.
+pub fn has_stored(stage: &mut Stage<'_>) -> Result<bool, Error> {
+    stage.exists(&stored(0))
 }
 
 /// Runs words of a shell, which must succeed.
@@ -88,9 +142,15 @@ pub(super) fn run(guest: &mut Guest, words: &str) -> Result<(), Error> {
 pub fn unmount(guest: &mut Guest) -> Result<(), Error> {
     let mounts = guest.read_file("/proc/mounts")?.unwrap_or_default();
     let mounted = |directory: &&str| mounts.split_whitespace().any(|word| word == *directory);
-    for directory in [RAMFS, HUGE, EROFS].into_iter().filter(mounted) {
+    for directory in [RAMFS, HUGE, EROFS, ZONEFS].into_iter().filter(mounted) {
         let directory = directory.into();
         guest.command(Command::Unmount { directory }, guest.deadline())?;
+    }
+    if mounted(&"/sys/kernel/config") {
+        run(
+            guest,
+            &format!("rmdir {NULLB} && umount /sys/kernel/config"),
+        )?;
     }
     Ok(())
 }

@@ -312,6 +312,11 @@ pub const OPERATIONS: &[Operation] = &[
         "move_pages of one page to node 1",
         &[Step::Node(Part::Page, 1)],
     ),
+    operation(
+        "migrate-all",
+        "migrate_pages of the process to node 1",
+        &[Step::All(All::MigratePages)],
+    ),
     operation("hint", "NUMA hints", &[Step::All(All::Hints)]),
     operation(
         "hint-read",
@@ -408,6 +413,31 @@ pub const OPERATIONS: &[Operation] = &[
         "uffd-move",
         "UFFDIO_MOVE of one page",
         &[Step::Write(Part::Beside), Step::UffdMove],
+    ),
+    operation(
+        "uffd-move-all",
+        "UFFDIO_MOVE of all to a new VMA",
+        &[Step::UffdRelocate],
+    ),
+    operation(
+        "sync",
+        "fsync, a store of one word to one page",
+        &[Step::Sync, Step::WriteWord(Part::Page)],
+    ),
+    operation(
+        "write-sync",
+        "a store to every page, fsync, a store of one word to every page",
+        &[Step::Write(WHOLE), Step::Sync, Step::WriteWord(WHOLE)],
+    ),
+    operation(
+        "evict",
+        "a store to one page, MADV_DONTNEED, fsync, POSIX_FADV_DONTNEED, and a load of every page",
+        &[
+            Step::Write(Part::Page),
+            Step::Advise(WHOLE, Advice::Dontneed),
+            Step::Evict,
+            Step::Read(WHOLE),
+        ],
     ),
     operation(
         "write-file",

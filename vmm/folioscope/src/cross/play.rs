@@ -203,6 +203,10 @@ impl<'s, 'g> Batch<'s, 'g> {
                 self.stage.set(&format!("/proc/{pid}/clear_refs"), "1")
             }
             All::Merge => self.stage.merge_all().map(drop),
+            All::MigratePages => {
+                let migrate = Operation::MigratePages { from: 0, to: 1 };
+                self.now(self.actor(), migrate).map(drop)
+            }
             All::Collapse => self.stage.collapse_all(),
             All::Hints => {
                 if self.stage.numa_hints(self.actor())? == 0 {
@@ -323,7 +327,7 @@ impl<'s, 'g> Batch<'s, 'g> {
         let view = self.actor;
         match step {
             Step::Write(part) => self.access(at, view, part, Some((Store::All, self.salt))),
-            Step::WriteWord(part) => self.access(at, view, part, Some((Store::One, self.salt))),
+            Step::WriteWord(part) => self.access(at, view, part, Some((Store::One, self.salt + 5))),
             Step::ForceWord(part) => self.force(at, part),
             Step::WriteEqual(part) => self.write_equal(at, part),
             Step::Read(part) => self.access(at, view, part, None),
@@ -404,17 +408,23 @@ impl<'s, 'g> Batch<'s, 'g> {
                 cell.pinned = Some(pages.start);
                 cell.memory.each(view, pages, |page| page.pinned = true);
             }
-            Step::Register => {
+            Step::Register | Step::RegisterMissing => {
+                let (missing, mode) = match step {
+                    Step::Register => (false, UffdMode::WriteProtect),
+                    _ => (true, UffdMode::Missing),
+                };
                 self.on_vmas(at, Part::Whole, Expected::Done, |address, length| {
                     Operation::UffdRegister {
                         address,
                         length,
-                        modes: vec![UffdMode::WriteProtect],
+                        modes: vec![mode],
                     }
                 });
                 let pages = self.units(at, Part::Whole);
                 let memory = &mut self.cells[at].memory;
-                memory.each(view, pages, |page| page.registered = true);
+                memory.each(view, pages, |page| {
+                    (page.registered, page.asks) = (true, missing);
+                });
             }
             Step::WriteProtect(part, on) => {
                 self.on_vmas(at, part, Expected::Done, |address, length| {
@@ -442,6 +452,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             Step::UffdZero(part) => self.uffd_zero(at, part)?,
             Step::UffdContinue(part) => self.uffd_continue(at, part)?,
             Step::UffdMove => self.uffd_move(at)?,
+            Step::UffdRelocate => self.uffd_relocate(at)?,
             Step::ForkAndExit | Step::ForkAndWrite(_) => {
                 self.flush()?;
                 let child = self.stage.fork(self.actor())?;
@@ -465,6 +476,12 @@ impl<'s, 'g> Batch<'s, 'g> {
                 };
                 self.later(at, self.actor(), write, Expected::Done);
                 self.cells[at].memory.write_file(pages, self.salt + 2);
+            }
+            Step::Sync | Step::Evict => {
+                let path = self.path(at);
+                let evict = step == Step::Evict;
+                let sync = Operation::FileSync { path, evict };
+                self.later(at, self.actor(), sync, Expected::Done);
             }
             Step::Punch(part) => {
                 let pages = self.units(at, part);

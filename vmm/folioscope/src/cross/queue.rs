@@ -7,7 +7,8 @@
 
 use protocol::{Expect, Failure, Operation, Outcome, ProcessId};
 
-use super::compare::{file_mismatch, mismatch};
+use super::compare::mismatch;
+use super::files::file_mismatch;
 use super::model::Content;
 use super::play::{Batch, Cell, Difference};
 use super::queued::{Expected, Queued};
@@ -114,9 +115,9 @@ impl Cell {
                 let place = (queued.process, range.clone());
                 self.compare(place, *completes, answer.map(drop))
             }
-            Expected::File(range) => match answer {
+            Expected::File { range, stored } => match answer {
                 Ok(Outcome::Verified(found)) => {
-                    let message = file_mismatch(&found);
+                    let message = file_mismatch(&found, *stored);
                     self.wrong.extend(message.map(|message| Difference {
                         process: queued.process,
                         range: range.clone(),

@@ -48,8 +48,12 @@ pub(super) enum Expected {
     Access { range: Range<u64>, completes: bool },
     /// Words that the operation compares, which the model has with this content.
     Words(Words, Content),
-    /// Words of a file that the operation compares, which are mapped at these addresses.
-    File(Range<u64>),
+    /// Words of a file that the operation compares, in the page cache or as they are stored.
+    File {
+        /// The addresses that map them.
+        range: Range<u64>,
+        stored: bool,
+    },
 }
 
 /// An operation that is to be done.

@@ -20,6 +20,8 @@ pub enum Map {
     Small,
     /// Private anonymous memory of one PMD's range, hinted.
     Pmd,
+    /// The same, where that range is small enough for many of them.
+    PmdToo,
     /// Anonymous shared memory: two blocks.
     Shared,
     /// A file of tmpfs, mapped shared.
@@ -42,6 +44,10 @@ pub enum Map {
     Ramfs,
     /// A file of ramfs, mapped private.
     RamfsPrivate,
+    /// A file of a file system on a disk, mapped shared.
+    Disk,
+    /// The same, mapped private.
+    DiskPrivate,
     /// A file of a read-only file system on a disk, which is read ahead, mapped private.
     ReadAhead,
     /// Two private hugetlb pages of a PMD's size.
@@ -67,6 +73,11 @@ impl Map {
                 | Self::HugetlbBlockShared
                 | Self::HugetlbSpan
         )
+    }
+
+    /// Returns whether its files are stored on a disk, which the page cache is written back to.
+    pub fn is_stored(self) -> bool {
+        matches!(self, Self::Disk | Self::DiskPrivate)
     }
 }
 
@@ -419,6 +430,20 @@ pub const STATES: &[State] = &[
         &[Sight(WHOLE, Is::Swapped)],
     ),
     state(
+        "uffd-missing",
+        "written across a block's border, registered with userfaultfd for the rest",
+        Map::Small,
+        &[
+            Step::Write(Part::Odd),
+            Step::Advise(WHOLE, Advice::Hugepage),
+            Step::RegisterMissing,
+        ],
+        &[
+            Sight(Part::Odd, Is::Writable),
+            Sight(Part::Start, Is::Empty),
+        ],
+    ),
+    state(
         "poison",
         "a poison marker beside pages",
         Map::Hinted,
@@ -480,6 +505,37 @@ pub const STATES: &[State] = &[
         Map::Pmd,
         &[WRITE, PAGEOUT],
         &[Sight(WHOLE, Is::Swapped)],
+    ),
+    state(
+        "pmd-swapped-part",
+        "a PMD's folio, swapped out across a block's border",
+        Map::PmdToo,
+        &[WRITE, Step::Advise(Part::Odd, Advice::Pageout)],
+        &[
+            Sight(Part::Odd, Is::Swapped),
+            Sight(Part::Start, Is::Writable),
+        ],
+    ),
+    state(
+        "pmd-freed",
+        "a PMD's folio, clean after MADV_FREE",
+        Map::PmdToo,
+        &[WRITE, Step::Advise(WHOLE, Advice::Free)],
+        &[Sight(WHOLE, Is::Block)],
+    ),
+    state(
+        "pmd-migrated",
+        "mapped by a PMD, moved to node 1",
+        Map::PmdToo,
+        &[WRITE, Step::Node(WHOLE, 1)],
+        &[Sight(WHOLE, Is::Block)],
+    ),
+    state(
+        "pmd-uffd-wp",
+        "mapped by a PMD, write-protected by userfaultfd",
+        Map::PmdToo,
+        &[WRITE, Step::Register, Step::WriteProtect(WHOLE, true)],
+        &[Sight(WHOLE, Is::Block)],
     ),
     state(
         "shmem",
@@ -634,6 +690,46 @@ pub const STATES: &[State] = &[
         "a file of ramfs, mapped private, written across a block's border",
         Map::RamfsPrivate,
         &[Step::WriteFile(WHOLE), Step::Write(Part::Odd)],
+        &[Sight(Part::Odd, Is::Writable)],
+    ),
+    state(
+        "disk",
+        "a file of a disk, mapped shared",
+        Map::Disk,
+        &[Step::WriteFile(WHOLE), Step::Sync, Step::Read(WHOLE)],
+        &[Sight(WHOLE, Is::ReadOnly)],
+    ),
+    state(
+        "disk-written",
+        "a file of a disk, written by mmap",
+        Map::Disk,
+        &[Step::WriteFile(WHOLE), WRITE],
+        &[Sight(WHOLE, Is::Writable)],
+    ),
+    state(
+        "disk-synced",
+        "a file of a disk, written by mmap, then fsync",
+        Map::Disk,
+        &[Step::WriteFile(WHOLE), WRITE, Step::Sync],
+        &[Sight(WHOLE, Is::ReadOnly)],
+    ),
+    state(
+        "disk-read",
+        "a file of a disk, read in by faults, written across a block's border",
+        Map::Disk,
+        &[
+            Step::WriteFile(WHOLE),
+            Step::Evict,
+            Step::Read(WHOLE),
+            Step::Write(Part::Odd),
+        ],
+        &[Sight(Part::Odd, Is::Writable), Sight(WHOLE, Is::Mapped)],
+    ),
+    state(
+        "disk-copied",
+        "a file of a disk, mapped private, written across a block's border",
+        Map::DiskPrivate,
+        &[Step::WriteFile(WHOLE), Step::Sync, Step::Write(Part::Odd)],
         &[Sight(Part::Odd, Is::Writable)],
     ),
     state(

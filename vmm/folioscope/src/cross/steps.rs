@@ -117,6 +117,8 @@ pub enum Step {
     Pin(Part),
     /// Registers the area with a userfaultfd for write protection.
     Register,
+    /// Registers the area with a userfaultfd for pages that are not there.
+    RegisterMissing,
     /// `UFFDIO_WRITEPROTECT`.
     WriteProtect(Part, bool),
     /// Registers a part with a userfaultfd that resolves writes by itself, and protects the pages that are there.
@@ -133,6 +135,8 @@ pub enum Step {
     UffdContinue(Part),
     /// Empties one page, and has `UFFDIO_MOVE` bring another one there.
     UffdMove,
+    /// Has `UFFDIO_MOVE` bring all pages to a new VMA.
+    UffdRelocate,
     /// A child that exits at once.
     ForkAndExit,
     /// A child that writes and exits.
@@ -141,6 +145,10 @@ pub enum Step {
     OtherWrites(Part),
     /// `pwrite()` to the file.
     WriteFile(Part),
+    /// `fsync()` of the file.
+    Sync,
+    /// The same; then pages that are not mapped leave the page cache.
+    Evict,
     /// `fallocate(FALLOC_FL_PUNCH_HOLE)`.
     Punch(Part),
     /// The same, from inside a page to inside another.
@@ -172,6 +180,8 @@ pub enum All {
     ClearRefs,
     /// KSM merges what is mergeable.
     Merge,
+    /// All pages of the acting process that are on node 0 move to node 1.
+    MigratePages,
     /// khugepaged scans everything, with leave to fill all of a PMD's range but one page.
     Collapse,
     /// NUMA balancing scans the acting process: its pages get hints.

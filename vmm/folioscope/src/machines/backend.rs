@@ -61,6 +61,8 @@ pub struct Launch<'a> {
     pub entries: bool,
     /// The list of the kernel functions whose calls are counted.
     pub functions: Option<&'a Path>,
+    /// The file of the kernel code that it executes.
+    pub executed: Option<&'a Path>,
     /// True if its time advances by its instructions.
     pub icount: bool,
     /// How TCG runs its CPUs, if the user says so.

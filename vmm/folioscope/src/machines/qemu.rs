@@ -82,7 +82,9 @@ fn counting(launch: &Launch<'_>) -> Result<Option<Counting>, Error> {
         )));
     }
     // If a plugin rejects its arguments, QEMU reports no more than that.
-    private::create(marks).map_err(Error::io(format!("write {}", marks.display())))?;
+    for file in [Some(marks), launch.executed].into_iter().flatten() {
+        private::create(file).map_err(Error::io(format!("write {}", file.display())))?;
+    }
     let whole =
         |path: &Path| std::path::absolute(path).map_err(Error::io("find the working directory"));
     Ok(Some(Counting {
@@ -90,5 +92,6 @@ fn counting(launch: &Launch<'_>) -> Result<Option<Counting>, Error> {
         marks: whole(marks)?,
         entries: launch.entries,
         functions: launch.functions.map(whole).transpose()?,
+        executed: launch.executed.map(whole).transpose()?,
     }))
 }

@@ -103,9 +103,15 @@ pub(crate) fn arguments(config: &Config, fds: &Fds) -> Vec<OsString> {
         plugin.push(",marks=");
         plugin.push(escaped(&counting.marks));
         plugin.push(if counting.entries { ",entries=on" } else { "" });
-        if let Some(functions) = &counting.functions {
-            plugin.push(",functions=");
-            plugin.push(escaped(functions));
+        let files = [
+            (",functions=", &counting.functions),
+            (",executed=", &counting.executed),
+        ];
+        for (name, file) in files {
+            if let Some(file) = file {
+                plugin.push(name);
+                plugin.push(escaped(file));
+            }
         }
         all.pair("-plugin", plugin);
     }
@@ -211,6 +217,7 @@ mod tests {
             marks: "/a,b".into(),
             entries: true,
             functions: Some("/f".into()),
+            executed: Some("/e".into()),
         });
         let all = arguments(&config, &fds(1));
         let behind = |name: &str| {
@@ -219,7 +226,7 @@ mod tests {
         };
         assert_eq!(
             behind("-plugin"),
-            "/p.so,marks=/a,,b,entries=on,functions=/f"
+            "/p.so,marks=/a,,b,entries=on,functions=/f,executed=/e"
         );
         assert_eq!(behind("-accel"), "tcg,thread=single");
         assert_eq!(behind("-icount"), "shift=0");

@@ -30,6 +30,8 @@ pub struct Counting {
     pub entries: bool,
     /// A list of kernel functions whose calls it reports.
     pub functions: Option<PathBuf>,
+    /// A file for the blocks of kernel code that are executed, which is written anew.
+    pub executed: Option<PathBuf>,
 }
 
 /// The way QEMU runs the guest's CPUs.

@@ -2,7 +2,7 @@
 //! A TCG plugin for QEMU 10 that counts the instructions that the guest executes, kernel and user, and writes the
 //! counts at markers.
 //!
-//!     -plugin libcounter_plugin.so,marks=FILE[,entries=on][,functions=LIST]
+//!     -plugin libcounter_plugin.so,marks=FILE[,entries=on][,functions=LIST][,executed=FILE]
 //!
 //! A marker is `movz xzr, #NUMBER, lsl #48` in user code. It writes a constant to the zero register, so it does nothing
 //! at any exception level and traps nowhere, and compilers have no use for it. At each marker a line of JSON is
@@ -26,8 +26,12 @@
 //!
 //! With `functions=LIST` a line also has how often each function of that file was called so far (`functions`): its
 //! first instruction counts. Addresses are the kernel's runtime addresses.
+//!
+//! With `executed=FILE` each block of kernel code is written to that file when it is first translated: an address and a
+//! number of instructions in each line.
 
 mod entries;
+mod executed;
 mod functions;
 mod maintenance;
 mod marker;
@@ -236,6 +240,11 @@ impl Register for Plugin {
             let places = one.then(|| CallPlaces::new(list.names().len()));
             let _ = FUNCTIONS.set((list, places));
         }
+        let mut raw = args.raw.iter();
+        if let Some(path) = raw.find_map(|raw| raw.strip_prefix("executed=")) {
+            executed::begin(path.as_ref())
+                .unwrap_or_else(|error| refuse(&format!("cannot write {path}: {error}")));
+        }
         let _ = BEGAN.set(Instant::now());
         let _ = PLACES.set(one.then(Places::new));
         let _ = MARKS.set(Mutex::new(Some(file)));
@@ -258,6 +267,7 @@ impl HasCallbacks for Plugin {
         if tb.vaddr() >> 55 & 1 != 0 {
             let count = insns.len() as u64;
             watch::block(&insns);
+            executed::block(tb.vaddr(), insns.len());
             if FUNCTIONS.get().is_some() {
                 // Each is handed to QEMU once.
                 tb.instructions().for_each(count_call);

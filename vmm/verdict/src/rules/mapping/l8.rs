@@ -14,13 +14,14 @@ pub(crate) static RULE: Rule = Rule {
     name: "L8",
     title: "entries keep to their VMA, and writable private pages to one mapping",
     asserts: "Entries of any kind only inside VMAs, swap entries and markers too; entries that EL0 may write only where the VMA allows it (special and \
-              devmap entries excepted: their driver chose the protection), and the zero page nowhere; a page that is \
+              devmap entries excepted: their driver chose the protection), and the zero page nowhere; userfaultfd's bit only where one protects pages; a page that is \
               writable in private memory is mapped nowhere else (special, devmap, pfnmap and hugetlb excepted), as far as processes were given; by its \
               folio it is anonymous, and exclusive to one mapping. A page that is exclusive is mapped no more than once, and \
               no swap entry leads to its slot in swap.",
     tier: Tier::Linux,
     sources: &[
         "mm/memory.c, unmap_vmas() (ZAP_FLAG_DROP_MARKER), unmap_page_range(), maybe_mkwrite()",
+        "include/linux/userfaultfd_k.h, vma_has_uffd_without_event_remap(); mm/userfaultfd.c, userfaultfd_clear_vma()",
         "include/linux/page-flags.h, PageAnonExclusive()",
         "mm/rmap.c, __folio_add_anon_rmap()",
         "mm/memory.c, do_anonymous_page(), do_swap_page()",
@@ -39,6 +40,7 @@ pub(crate) static RULE: Rule = Rule {
         "l8_left_outside_every_vma",
         "l8_writable_where_the_vma_is_not",
         "l8_a_zero_page_that_may_be_written",
+        "l8_userfaultfds_bit_where_none_protects",
         "a_page_that_one_may_write_and_the_other_maps",
         "one_process_that_maps_a_writable_page_twice",
         "l8_a_writable_page_that_is_not_exclusive",
@@ -58,36 +60,48 @@ pub(crate) static RULE: Rule = Rule {
     ],
 };
 
-/// Returns what its VMAs do not allow in one group, the first place and how many.
-fn placed(group: &Group<'_>, placement: &Placement, vmas: &[Vma]) -> Vec<String> {
+/// Returns what its VMAs do not allow in one group: the first place, and a sentence with the number of places.
+fn placed(group: &Group<'_>, placement: &Placement, vmas: &[Vma]) -> Vec<(usize, String)> {
     let outside = placement.outside.map(|(first, count)| {
-        format!(
+        let message = format!(
             "{count} present entries from VA 0x{:016x} on lie outside every VMA: there must be none",
             group.va_of(first)
-        )
+        );
+        (first, message)
     });
     let left = placement.left.map(|(first, count)| {
-        format!(
+        let message = format!(
             "{count} entries that are not present from VA 0x{:016x} on lie outside every VMA: who unmaps a range leaves \
              none, no swap entry and no marker",
             group.va_of(first)
-        )
+        );
+        (first, message)
     });
     let writable = placement.writable.map(|(first, count)| {
         let va = group.va_of(first);
-        format!(
+        let message = format!(
             "{count} entries from VA 0x{va:016x} on are writable in a VMA that is {}: they must not be",
             vma_at(vmas, va).map_or(String::new(), |at| vmas[at].permissions.text())
-        )
+        );
+        (first, message)
     });
     let zero = placement.zero.map(|(first, count)| {
-        format!(
+        let message = format!(
             "{count} entries from VA 0x{:016x} on map the zero page (PTE_SPECIAL, in a VMA without page frames) and are \
              writable: a write must get a page of its own",
             group.va_of(first)
-        )
+        );
+        (first, message)
     });
-    let all = [outside, left, writable, zero];
+    let bit = placement.bit.map(|(first, count)| {
+        let message = format!(
+            "{count} entries from VA 0x{:016x} on have userfaultfd's bit in a VMA that no userfaultfd protects (uw, ur): \
+             fork(), mremap() and the end of the userfaultfd take it away",
+            group.va_of(first)
+        );
+        (first, message)
+    });
+    let all = [outside, left, writable, zero, bit];
     all.into_iter().flatten().collect()
 }
 
@@ -171,5 +185,29 @@ mod tests {
         // A driver's page frames are as it wants them.
         guest.vmas = smaps("rd wr mr mw me pf ac");
         guest.assert_legal();
+    }
+
+    #[test]
+    fn l8_userfaultfds_bit_where_none_protects() {
+        let smaps = |flags: &str| {
+            let text = format!("40000000-40040000 rw-p 00000000 00:00 0 \nVmFlags: {flags}\n");
+            linux::vma::parse_smaps(&text).unwrap()
+        };
+        // A present page, and one in swap.
+        for word in [prot_none(PA) | UFFD_WP, 2 << 6 | 7 << 12 | 1 << 3] {
+            let mut guest = Guest::new();
+            guest.vmas = smaps("rd wr mr mw me ac uw");
+            guest.tables.poke(VA, 3, word);
+            assert!(!guest.errors().contains(&id("L8")));
+            guest.vmas = smaps("rd wr mr mw me ac");
+            assert!(guest.errors().contains(&id("L8")));
+            guest.vmas = smaps("rd wr mr mw me ac ur");
+            assert!(!guest.errors().contains(&id("L8")));
+        }
+        // A marker that the protection has left says nothing of a page.
+        let mut guest = Guest::new();
+        guest.vmas = smaps("rd wr mr mw me ac");
+        guest.tables.poke(VA, 3, 31 << 6 | 1 << 12);
+        assert!(!guest.errors().contains(&id("L8")));
     }
 }
