@@ -240,13 +240,13 @@ def test_l8_page_that_is_not_exclusive(guest: Guest, paged: Area, layout: Layout
 
 
 def test_l8_zero_page_that_may_be_written(process: Process, layout: Layout) -> None:
-    """The zero page, mapped for a read, may be written; told of its group."""
+    """The zero page, mapped for a read, may be written; told at its entry."""
     area = process.blocks(1)
     area.read()
     with process.hold() as held:
         entry = held.judge().entry(area.address + 3 * layout.page)
         assert entry and entry.word & SPECIAL and not entry.word & WRITE
-        assert broken(held, [(entry.address, entry.word | WRITE)]) == [("L8", area.address)]
+        assert broken(held, [(entry.address, entry.word | WRITE)]) == [("L8", area.address + 3 * layout.page)]
 
 
 def test_l8_exclusive_page_of_two(guest: Guest, paged: Area, layout: Layout) -> None:

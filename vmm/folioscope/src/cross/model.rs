@@ -691,6 +691,21 @@ mod tests {
     }
 
     #[test]
+    fn a_userfaultfd_is_asked_for_what_is_not_there() {
+        let mut memory = anonymous();
+        memory.drop_pages(0, 0..4);
+        memory.each(0, 0..8, |page| (page.registered, page.asks) = (true, true));
+        let found = |memory: &Memory, view| [3, 4].map(|at| memory.can_read(view, at));
+        assert_eq!(found(&memory, 0), [false, true]);
+        assert!(!memory.can_force(0, 3) && !memory.can_write(0, 3) && memory.can_force(0, 4));
+        // Neither a child has it, nor a VMA that was moved.
+        memory.fork();
+        assert_eq!(found(&memory, 1), [true, true]);
+        memory.moved(0, 0x90000);
+        assert_eq!(found(&memory, 0), [true, true]);
+    }
+
+    #[test]
     fn accesses_are_refused_where_something_is_in_the_way() {
         let mut memory = anonymous();
         memory.unmap(0, 0..1);

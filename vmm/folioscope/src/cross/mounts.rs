@@ -19,8 +19,6 @@ const HUGE: &str = "/tmp/cross-huge";
 const ZONEFS: &str = "/tmp/cross-zonefs";
 /// Its disk, as configfs makes it: of memory, with zones of 4 MiB.
 const NULLB: &str = "/sys/kernel/config/nullb/cross";
-/// Its device, by the name of its directory.
-const ZONES: &str = "/dev/cross";
 /// The first 8 bytes of its superblock, the others are zero: the magic number and the checksum (`struct zonefs_super`).
 const SUPER: &str = r"\123\106\117\132\005\253\277\131";
 
@@ -109,9 +107,10 @@ fn mount_zonefs(guest: &mut Guest) -> Result<(), Error> {
         ("power", 1),
     ];
     let set = settings.map(|(name, value)| format!("echo {value} > {NULLB}/{name}"));
+    // Its device has the name of its directory; before 6.12 or so that of its number.
     let words = format!(
-        "mkdir {NULLB} && {} && printf '{SUPER}' | dd of={ZONES} conv=notrunc,fsync && \
-         mkdir {ZONEFS} && mount -t zonefs {ZONES} {ZONEFS}",
+        "mkdir {NULLB} && {} && disk=/dev/cross && {{ test -b $disk || disk=/dev/nullb$(cat {NULLB}/index); }} && \
+         printf '{SUPER}' | dd of=$disk conv=notrunc,fsync && mkdir -p {ZONEFS} && mount -t zonefs $disk {ZONEFS}",
         set.join(" && ")
     );
     run(guest, &words)
