@@ -517,20 +517,6 @@ pub const STATES: &[State] = &[
         ],
     ),
     state(
-        "pmd-freed",
-        "a PMD's folio, clean after MADV_FREE",
-        Map::PmdToo,
-        &[WRITE, Step::Advise(WHOLE, Advice::Free)],
-        &[Sight(WHOLE, Is::Block)],
-    ),
-    state(
-        "pmd-migrated",
-        "mapped by a PMD, moved to node 1",
-        Map::PmdToo,
-        &[WRITE, Step::Node(WHOLE, 1)],
-        &[Sight(WHOLE, Is::Block)],
-    ),
-    state(
         "pmd-uffd-wp",
         "mapped by a PMD, write-protected by userfaultfd",
         Map::PmdToo,
