@@ -91,6 +91,10 @@ def test_most_cells_are_played(crossing: dict[str, Any]) -> None:
     states, operations = named()
     outcomes = [it["outcome"] for row in crossing["crossing"]["rows"] for it in row["cells"]]
     assert len(outcomes) == len(states) * len(operations) * len(ACTING)
+    # These are for files of a disk, and for what one process alone has.
+    few = {"sync", "write-sync", "evict", "uffd-move-all"}
+    rows = [row for row in crossing["crossing"]["rows"] if row["operation"] not in few]
+    outcomes = [it["outcome"] for row in rows for it in row["cells"]]
     assert outcomes.count("green") > len(outcomes) * 3 // 4
     guards = {"guard", "unguard", "guarded"}
     for operation in set(operations) - guards:
