@@ -35,6 +35,15 @@ LEFT_OUT = {
     "out/folioscope boot --machine kvm --console --kernel Image --initrd my.cpio --cpus 4 --memory 2G": (
         "it needs an arm64 host; test_kvm.py types at such a guest in a carrier"
     ),
+    **dict.fromkeys(
+        [
+            "out/folioscope cross --only folded,write --append nokaslr --tcg-thread multi "
+            "--marks marks --executed blocks",
+            "python3 tests/helpers/executed.py out/kernel-4k/vmlinux blocks mm/ arch/arm64/mm/",
+            "python3 tests/helpers/executed.py out/kernel-4k/vmlinux blocks mm/rmap.c --tree ~/linux",
+        ],
+        "test_executed.py lists the lines of a program, and executed.rs has the blocks",
+    ),
     "cat test_buffer.py": "it shows the file that test_a_test_that_wanted_64k runs",
     **dict.fromkeys(
         (

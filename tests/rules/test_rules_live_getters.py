@@ -70,6 +70,9 @@ def test_l17_no_entry(zero: Area, layout: Layout) -> None:
 def test_l17_flags(guest: Guest, paged: Area, folded: Area, layout: Layout) -> None:
     """A bit of ``flags`` and one of an entry that only getters are asked about."""
     for area, of in ((paged, "flags"), (folded, "flags"), (paged, "entry")):
+        if of == "entry":
+            # L8 has nothing against the bit then.
+            area.uffd_register("write_protect")
         with area.process.hold() as held:
             view = held.judge()
             words, places = words_of(view, area.address, layout)
