@@ -49,7 +49,8 @@ impl Stage<'_> {
             path: path.into(),
             process: None,
             offset: 0,
-            max: None,
+            // It is opened, and nothing of it is read.
+            max: Some(0),
         };
         match self.guest.command(read, self.guest.deadline()) {
             Ok(_) => Ok(true),
