@@ -206,7 +206,7 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
             Some("UFFDIO_MOVE is for private anonymous memory")
         }
         Step::UffdRelocate if sealed(Part::Whole) => Some("the pages are sealed"),
-        Step::UffdRelocate if memory.views.len() > 1 => {
+        Step::UffdRelocate if memory.forked => {
             Some("UFFDIO_MOVE takes no page that processes share")
         }
         Step::UffdRelocate if (0..all).all(shared) => Some("UFFDIO_MOVE takes no page of KSM"),

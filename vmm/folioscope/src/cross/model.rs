@@ -187,6 +187,8 @@ pub struct Memory {
     pub views: Vec<View>,
     /// Bytes per page.
     pub page: u64,
+    /// A process that has it has forked: to the kernel its pages may still be shared.
+    pub forked: bool,
 }
 
 impl Memory {
@@ -200,6 +202,7 @@ impl Memory {
                 pages: vec![Page::NEW; pages],
             }],
             page,
+            forked: false,
         }
     }
 
@@ -504,6 +507,7 @@ impl Memory {
                 *page = Page::HOLE;
             }
         }
+        self.forked = true;
         self.views.push(child);
         let child = self.views.len() - 1;
         self.let_go(child);

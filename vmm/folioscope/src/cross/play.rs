@@ -454,6 +454,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             Step::UffdMove => self.uffd_move(at)?,
             Step::UffdRelocate => self.uffd_relocate(at)?,
             Step::ForkAndExit | Step::ForkAndWrite(_) => {
+                self.cells[at].memory.forked = true;
                 self.flush()?;
                 let child = self.stage.fork(self.actor())?;
                 let mut outcome = Ok(());
