@@ -156,7 +156,7 @@ def check(area: Area, case: Case, layout: Layout) -> None:
                 words, places = words_of(view, va, layout)
                 pokes = [(places[index], word) for index, word in case.change(words, layout).items()]
                 assert all(words[places.index(place)] != word for place, word in pokes)
-                # L8 is told at its entry, L16 of a slot in swap.
+                # A finding of L8 begins at its entry; one of L16 has no address.
                 at = {"L8": va + places.index(pokes[0][0]) * layout.page, "L16": 0}
                 assert broken(held, pokes) == [(rule, at.get(rule, va)) for rule in sorted(case.rules)]
                 return

@@ -240,7 +240,7 @@ def test_l8_page_that_is_not_exclusive(guest: Guest, paged: Area, layout: Layout
 
 
 def test_l8_zero_page_that_may_be_written(process: Process, layout: Layout) -> None:
-    """The zero page, mapped for a read, may be written; told at its entry."""
+    """The zero page, mapped for a read, may be written; the finding begins at its entry."""
     area = process.blocks(1)
     area.read()
     with process.hold() as held:

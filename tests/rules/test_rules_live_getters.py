@@ -71,7 +71,7 @@ def test_l17_flags(guest: Guest, paged: Area, folded: Area, layout: Layout) -> N
     """A bit of ``flags`` and one of an entry that only getters are asked about."""
     for area, of in ((paged, "flags"), (folded, "flags"), (paged, "entry")):
         if of == "entry":
-            # L8 has nothing against the bit then.
+            # L8 allows the bit where a userfaultfd protects pages.
             area.uffd_register("write_protect")
         with area.process.hold() as held:
             view = held.judge()

@@ -36,6 +36,41 @@ def test_bind(process: Process, layout: Layout) -> None:
         process.op("mbind", **where, node=63)
 
 
+def test_migrate_pages(process: Process, layout: Layout) -> None:
+    """All that the process has on a node goes to the other one."""
+    area = process.blocks(1)
+    area.write()
+    process.op("migrate_pages", **{"from": 0, "to": 1})
+    assert area.nodes() == [1] * layout.cont_pages
+    assert area.verify().wrong == 0
+
+
+def frames(process: Process, address: int, pages: int) -> list[int]:
+    """The page frames of a range."""
+    return [entry & (1 << 55) - 1 for entry in process.pagemap(address, pages)]
+
+
+def test_pages_go_to_another_vma(process: Process) -> None:
+    """UFFDIO_MOVE brings the pages themselves, and the old place is unmapped; those of two processes it refuses."""
+    for shared in (False, True):
+        area, there = process.blocks(1), process.blocks(1)
+        area.write()
+        if shared:
+            process.fork()
+        had, words = frames(process, area.address, area.pages), process.peek(area.address)
+        assert 0 not in had
+        there.uffd_register("missing")
+        where = {"source": area.address, "length": area.length, "address": there.address}
+        by_mremap = process.op("uffd_relocate", **where)["pages"]["pages"]
+        page = process.guest.layout.page
+        all_pages = [there.address + at * page for at in range(there.pages)]
+        assert by_mremap == (all_pages if shared else [])
+        assert frames(process, there.address, there.pages) == had
+        assert process.peek(there.address) == words
+        with pytest.raises(CommandFailed, match="SIGSEGV"):
+            area.read(0, 1)
+
+
 def test_userfaultfd(process: Process) -> None:
     """Missing pages and protected ones raise SIGBUS, until they are resolved."""
     area = process.blocks(1)

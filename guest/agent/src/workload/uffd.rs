@@ -18,7 +18,7 @@ const MODE_MISSING: u64 = 1 << 0;
 const MODE_WP: u64 = 1 << 1;
 const MODE_MINOR: u64 = 1 << 2;
 const COPY_MODE_WP: u64 = 1 << 1;
-/// How often a request is made again that another one's work was in the way of.
+/// Number of times that a request is made again after EAGAIN.
 const TRIES: u32 = 10_000;
 const MOVE_MODE_ALLOW_SRC_HOLES: u64 = 1 << 1;
 

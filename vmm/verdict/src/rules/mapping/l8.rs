@@ -14,7 +14,7 @@ pub(crate) static RULE: Rule = Rule {
     name: "L8",
     title: "entries keep to their VMA, and writable private pages to one mapping",
     asserts: "Entries of any kind only inside VMAs, swap entries and markers too; entries that EL0 may write only where the VMA allows it (special and \
-              devmap entries excepted: their driver chose the protection), and the zero page nowhere; userfaultfd's bit only where one protects pages; a page that is \
+              devmap entries excepted: their driver chose the protection), and the zero page nowhere; userfaultfd's bit only in VMAs that one protects; a page that is \
               writable in private memory is mapped nowhere else (special, devmap, pfnmap and hugetlb excepted), as far as processes were given; by its \
               folio it is anonymous, and exclusive to one mapping. A page that is exclusive is mapped no more than once, and \
               no swap entry leads to its slot in swap.",
