@@ -206,17 +206,21 @@ impl<'s, 'g> Batch<'s, 'g> {
             false => format!("{directory}/cross-{}", state.name),
         });
         let process = self.actor();
-        if let Some(path) = path.clone().filter(|_| stored) {
-            // What an earlier state left in the page cache.
-            self.now(process, Operation::FileSync { path, evict: true })?;
-        } else if let Some(path) = &path {
-            let create = Operation::FileCreate {
-                path: path.clone(),
-                length: file * page,
+        if let Some(path) = path.clone() {
+            let length = file * page;
+            let after = match stored {
+                // It stays, and what the next row has of it comes from the disk.
+                true => Operation::FileSync { path, evict: true },
+                false => {
+                    let create = Operation::FileCreate {
+                        path: path.clone(),
+                        length,
+                    };
+                    self.now(process, create)?;
+                    Operation::FileUnlink { path }
+                }
             };
-            self.now(process, create)?;
-            self.stage
-                .after(Operation::FileUnlink { path: path.clone() })?;
+            self.stage.after(after)?;
         }
         let backing = match state.map {
             Map::ReadAhead => Some(mounts::read_ahead()),

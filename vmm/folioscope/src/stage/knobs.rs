@@ -101,18 +101,24 @@ impl Stage<'_> {
     }
 
     pub(super) fn undo_all(&mut self) -> StageResult {
+        let mut helper = None;
         while let Some(undo) = self.undo.pop() {
             match undo {
                 Undo::Command(command) => {
                     self.guest.command(command, self.guest.deadline())?;
                 }
                 Undo::Operation(op) => {
-                    let process = self.guest.spawn("tour")?.process;
+                    let process = match helper {
+                        Some(process) => process,
+                        None => *helper.insert(self.guest.spawn("tour")?.process),
+                    };
                     self.guest.op(process, op)?;
-                    self.guest
-                        .command(Command::Kill { process }, self.guest.deadline())?;
                 }
             }
+        }
+        if let Some(process) = helper {
+            self.guest
+                .command(Command::Kill { process }, self.guest.deadline())?;
         }
         Ok(())
     }
