@@ -145,6 +145,14 @@ def played(only: str, place: Path, *more: str) -> dict[str, list[dict[str, Any]]
     return {step["step"]: [vma for verdict in step["processes"] for vma in verdict["vmas"]] for step in steps}
 
 
+def test_old_pages_stay_dirty(tmp_path: Path) -> None:
+    """The kernel writes back what is older than so much; while a state is built it must not."""
+    areas = "disk-written,disk-read,disk-copied"
+    every = "sysctl.vm.dirty_writeback_centisecs=1 sysctl.vm.dirty_expire_centisecs=1"
+    looks = played(f"{areas},nothing,protect,dontneed-read", tmp_path, "--append", every)
+    assert any("nothing" in step for step in looks)
+
+
 def test_hints_are_made(tmp_path: Path) -> None:
     """Every page of these areas has one, which is two blocks of sixteen, and none after a load of each."""
     areas = ("small", "folded", "migrated", "shmem", "tmpfs-huge-written")
