@@ -105,7 +105,21 @@ impl Cross {
         let mut lost = false;
         // Errors of the states themselves, which no operation has made: each is told once.
         let mut told = BTreeSet::new();
-        let mut ledger = cross::prepare(&mut guest)?;
+        let mut ledger = match cross::prepare(&mut guest) {
+            Ok(ledger) => ledger,
+            // What the kernel has reported by then is judged all the same.
+            Err(error) => {
+                let error = control::keep(&mut guest, &self.guest.out, error);
+                let mut report = nothing();
+                report.push_not_judged(format!("the start of the crossing: {error}"));
+                let steps = reported_steps(&self.report, &mut guest, "start", text)?;
+                steps_reported
+                    .into_iter()
+                    .chain(steps)
+                    .for_each(|step| report.push(step));
+                return self.report.finish(&mut report, &picture);
+            }
+        };
         let mut names = self.record.then(|| guest.names_known());
         if let Some(names) = &mut names {
             let step = sequences(&mut guest, names, "boot", None)?;
