@@ -89,7 +89,7 @@ EDITS = {
             "\t\tclear_full_ptes(mm, addr, pte, nr, tlb->fullmm);\n\t\trss[MM_ANONPAGES] -= nr;\n",
             "\t\tclear_full_ptes(mm, addr, pte, nr, tlb->fullmm);\n\t\trss[MM_ANONPAGES] -= 1;\n",
             'rule("L9")',
-            "dontneed",
+            "munmap",
         ),
         # No rule is broken: fewer pages of the program come in by a fault.
         Edit(

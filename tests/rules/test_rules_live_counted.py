@@ -241,10 +241,33 @@ def test_l15_mapped(guest: Guest, paged: Area) -> None:
     with paged.process.hold() as held:
         memory = counted(guest)["memory"]
         places = [*zip((memory["anonymous"], memory["blocks"], memory["shmem"]), memory["at"], strict=True)]
-        for counted_now, at in (*places, memory["file"], memory["cache"], memory["mlocked"]):
+        lists = memory["lists"]["Ok"]
+        more = (memory["file"], memory["cache"], memory["mlocked"], *memory["large"].values(), *lists.values())
+        for counted_now, at in (*places, *more):
             for by in (-counted_now - FAR, -FAR, FAR, ALL):
                 wrong = word(guest, at) + by
                 assert broken(held, [(at, wrong & (1 << 64) - 1)]) == [("L15", 0)], (counted_now, by)
+
+
+def test_l15_memory_that_is_promised(guest: Guest, paged: Area) -> None:
+    """More or less is counted than VMAs and files have; a shared area and a private one add to it."""
+
+    def promised() -> dict[str, int]:
+        now: dict[str, int] = counted(guest)["committed"]
+        return now
+
+    before, pages = promised(), 250
+    length = pages * paged.length // paged.pages
+    paged.process.map(length)
+    private = promised()
+    paged.process.map(length, flags=["shared"])
+    with paged.process.hold() as held:
+        both = promised()
+        assert (private["vmas"] - before["vmas"], both["shmem"] - private["shmem"]) == (pages, pages)
+        assert both["counted"] == both["vmas"] + both["shmem"]
+        for by in (-FAR, -1, 1, ALL):
+            wrong = word(guest, both["at"]) + by
+            assert broken(held, [(both["at"], wrong & (1 << 64) - 1)]) == [("L15", 0)], by
 
 
 def off_by(guest: Guest, held: Held, at: int, by: int) -> Errors:

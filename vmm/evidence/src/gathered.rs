@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use linux::absent::SwapTypes;
 use linux::cache::Cache;
-use linux::counted::{Counted, Known, Size};
+use linux::counted::{Counted, Known, NotRead, Size};
 use linux::folio::Claimed;
 use linux::structures::NotKnown;
 use serde::{Deserialize, Serialize};
@@ -159,10 +159,21 @@ impl Gathered {
             next = next.max(pages.touch(first.max(next).min(end), end, charged));
         }
         let caches = page_caches::read(inside, view, &pages, &spaces);
+        let mut counted = inside.counted.read(view, &pages);
+        if let (Some((process, _)), Some(committed)) = (doing.first(), &mut counted.committed) {
+            *committed = Err(NotRead {
+                why: format!(
+                    "process {} ({}) was making, changing or taking down an address space or a file",
+                    process.tgid, process.name
+                ),
+                later: true,
+                not_built: false,
+            });
+        }
         Ok(Gathered {
             layout: layout.clone(),
             spaces,
-            counted: Some(inside.counted.read(view, &pages)),
+            counted: Some(counted),
             unlisted,
             claimed: Some(claimed),
             exec,
@@ -303,7 +314,7 @@ fn not_listed(doing: &[(&Process, Doing)], spaces: &mut [Space]) -> Option<Strin
             Doing::End => {
                 "was taking an address space down, which need not be of any task any more"
             }
-            Doing::Exec | Doing::Collapse => return None,
+            Doing::Exec | Doing::Collapse | Doing::Promise => return None,
         };
         Some(format!(
             "process {} ({}) {said}",

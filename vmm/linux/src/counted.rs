@@ -32,6 +32,9 @@ pub struct Counted {
     /// Swap; an earlier version did not ask.
     #[serde(default = "not_asked_swap")]
     pub swap: Known<Swap>,
+    /// Memory that is promised; an earlier version did not ask.
+    #[serde(default)]
+    pub committed: Option<Known<Committed>>,
     /// A census of all pages of memory; absent in notes of an earlier version.
     #[serde(default = "not_asked_census")]
     pub census: Known<Census>,
@@ -87,6 +90,19 @@ pub struct Swap {
     pub shmem: Vec<(u8, u64, u64)>,
 }
 
+/// Memory that the kernel has promised, in pages: what it goes by when it overcommits (`__vm_enough_memory()`, mm/util.c).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Committed {
+    /// `vm_committed_as`.
+    pub counted: i64,
+    /// Address of the count.
+    pub at: u64,
+    /// Pages of VMAs with `VM_ACCOUNT`, of all address spaces.
+    pub vmas: i64,
+    /// Pages of shmem's files: of those that reserve what they may need (no `VM_NORESERVE`) all, of others those that they have.
+    pub shmem: i64,
+}
+
 /// One swap area.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SwapArea {
@@ -113,7 +129,7 @@ pub struct Slots {
 }
 
 /// Counters of `enum node_stat_item` over all nodes and CPUs, in pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Memory {
     /// `NR_ANON_MAPPED`: anonymous memory that is mapped, without hugetlb's.
     pub anonymous: i64,
@@ -133,8 +149,39 @@ pub struct Memory {
     /// not ask.
     #[serde(default)]
     pub mlocked: Option<(i64, u64)>,
+    /// Folios of a PMD's size, and where each is, of the first node; an earlier version did not ask.
+    #[serde(default)]
+    pub large: Option<Large<(i64, u64)>>,
+    /// Pages on the lists of the LRU; an earlier version did not ask.
+    #[serde(default)]
+    pub lists: Option<Known<Lists<(i64, u64)>>>,
     /// Number of CPUs that keep a part of the counts to themselves.
     pub cpus: u64,
+}
+
+/// Counters of folios of a PMD's size in page caches, in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Large<T> {
+    /// `NR_SHMEM_THPS`: those in the page cache of shmem.
+    pub shmem: T,
+    /// `NR_FILE_THPS`: those in the page cache of other files.
+    pub file: T,
+    /// `NR_SHMEM_PMDMAPPED`: of shmem's those that a PMD maps.
+    pub shmem_mapped: T,
+    /// `NR_FILE_PMDMAPPED`: of other files' those that a PMD maps.
+    pub file_mapped: T,
+}
+
+/// Counters of the LRU lists (`enum lru_list`), in pages, active and inactive ones together: with the multi-generational
+/// LRU a folio's list follows from its generation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Lists<T> {
+    /// `NR_INACTIVE_ANON` and `NR_ACTIVE_ANON`.
+    pub anonymous: T,
+    /// `NR_INACTIVE_FILE` and `NR_ACTIVE_FILE`.
+    pub file: T,
+    /// `NR_UNEVICTABLE`.
+    pub unevictable: T,
 }
 
 /// Counts of all pages of memory by their own `struct page`, whatever maps them, without hugetlb's.
@@ -160,6 +207,15 @@ pub struct Census {
     /// Pages of the largest of these.
     #[serde(default)]
     pub largest_mlocked: i64,
+    /// Pages of folios of a PMD's size that are no anonymous memory; an earlier version did not ask.
+    #[serde(default)]
+    pub large: Option<Large<Amount>>,
+    /// Pages of folios that are on a list of the LRU (`PG_lru`), by the list; an earlier version did not ask.
+    #[serde(default)]
+    pub lists: Option<Lists<i64>>,
+    /// Pages of the largest of these.
+    #[serde(default)]
+    pub largest_listed: i64,
     /// True if each page of a large folio counts its own entries. From 6.15 on it may not (`CONFIG_NO_PAGE_MAPCOUNT`),
     /// and only a walk of the pages shows it. An earlier version of the notes did not have this field.
     #[serde(default)]
@@ -343,7 +399,22 @@ impl Counted {
             let more = memory.file.iter_mut().chain(&mut memory.cache);
             let more = more.chain(&mut memory.mlocked);
             places.extend(more.map(|(_, at)| at));
+            if let Some(large) = &mut memory.large {
+                let (cached, mapped) = (&mut large.shmem, &mut large.shmem_mapped);
+                let all = [cached, mapped, &mut large.file, &mut large.file_mapped];
+                places.extend(all.map(|(_, at)| at));
+            }
+            for lists in memory.lists.iter_mut().flatten() {
+                let all = [
+                    &mut lists.anonymous,
+                    &mut lists.file,
+                    &mut lists.unevictable,
+                ];
+                places.extend(all.map(|(_, at)| at));
+            }
         }
+        let committed = self.committed.iter_mut().flatten();
+        places.extend(committed.map(|committed| &mut committed.at));
         let areas = self.swap.iter_mut().flat_map(|swap| &mut swap.areas);
         places.extend(areas.map(|area| &mut area.at));
         for zone in self.zones.iter_mut().flatten() {
@@ -369,6 +440,11 @@ impl Counted {
             || later(self.zones.as_ref().err())
             || later(self.memory.as_ref().err())
             || later(self.swap.as_ref().err())
+            || later(self.committed.as_ref().and_then(|it| it.as_ref().err()))
+            || self
+                .memory
+                .iter()
+                .any(|memory| later(memory.lists.as_ref().and_then(|it| it.as_ref().err())))
             || zones.iter().any(|zone| {
                 let mut cpus = zone.cpus.iter();
                 later(zone.areas.as_ref().err()) || cpus.any(|cpu| later(cpu.as_ref().err()))

@@ -110,6 +110,10 @@ pub struct Page {
     pub split: Option<Split>,
     /// Broken memory (`PG_hwpoison`).
     pub poisoned: bool,
+    /// True if the folio is on a list of the LRU (`PG_lru`). `None` if the kernel has no such flag.
+    pub on_lru: Option<bool>,
+    /// True if its list is not looked through for folios to reclaim (`PG_unevictable`). `None` if the kernel has no such flag.
+    pub unevictable: Option<bool>,
     /// True if the folio may not be reclaimed, as a VMA with `VM_LOCKED` maps it (`PG_mlocked`). `None` if the kernel has no
     /// such flag.
     pub mlocked: Option<bool>,
@@ -326,6 +330,22 @@ pub struct VmPages {
     pub total: i64,
     /// `mm->locked_vm`: of those with `VM_LOCKED`.
     pub locked: i64,
+    /// By kind, and how many VMAs there are; an earlier version did not ask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kinds: Option<VmKinds>,
+}
+
+/// Counters of an address space for its VMAs, by kind (`vm_stat_account()`, mm/mmap.c).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct VmKinds {
+    /// `mm->data_vm`: pages of those that are private and writable, and no stack.
+    pub data: i64,
+    /// `mm->exec_vm`: of those that can be executed and not written, and are no stack.
+    pub exec: i64,
+    /// `mm->stack_vm`: of those that grow downwards.
+    pub stack: i64,
+    /// `mm->map_count`: the number of VMAs.
+    pub vmas: i64,
 }
 
 /// The numbering of one VMA's pages: which `index` belongs at which address.

@@ -59,7 +59,13 @@ impl VmFlags {
     /// Returns whether the VMA is locked (`VM_LOCKED`).
     #[must_use]
     pub fn is_locked(&self) -> bool {
-        self.words.iter().any(|word| word == "lo")
+        self.has("lo")
+    }
+
+    /// Returns whether one of the words is this one.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.words.iter().any(|word| word == name)
     }
 
     /// Returns the words.

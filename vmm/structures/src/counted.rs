@@ -2,10 +2,13 @@
 //! The kernel's counters of all its memory, and the lists that they must agree with, read at one instant.
 
 mod available;
+mod cgroups;
+mod committed;
 mod cpu_orders;
 mod events;
 mod list_lru;
 mod lists;
+mod lru;
 mod memory;
 mod queues;
 mod sizes;
@@ -30,6 +33,7 @@ pub struct Layout {
     zones: Result<zones::Layout, StructureError>,
     memory: Result<memory::Layout, StructureError>,
     swap: Result<swap::Layout, StructureError>,
+    committed: Result<committed::Layout, StructureError>,
     available: Result<available::Layout, StructureError>,
     events: Result<events::Layout, StructureError>,
 }
@@ -46,6 +50,7 @@ impl Layout {
             zones: zones::Layout::new(kernel, view),
             memory: memory::Layout::new(kernel, view),
             swap: with(kernel, SWAP).and_then(|()| swap::Layout::new(kernel)),
+            committed: committed::Layout::new(kernel, view),
             available: available::Layout::new(kernel, view),
             events: events::Layout::new(kernel, view),
         }
@@ -75,6 +80,7 @@ impl Layout {
             zones: known(&self.zones, |layout| layout.read(view, pages)),
             memory: known(&self.memory, |layout| layout.read(view)),
             swap: known(&self.swap, |layout| layout.read(view, pages)),
+            committed: Some(known(&self.committed, |layout| layout.read(view))),
             available: known(&self.available, |layout| layout.read(view)),
             events: self.events(view),
             census: self.spans(view).and_then(|spans| {

@@ -100,6 +100,9 @@ struct Bits {
     lru: Option<u64>,
     #[serde(default)]
     mlocked: Option<u64>,
+    /// On no list that is looked through for pages to reclaim.
+    #[serde(default)]
+    unevictable: Option<u64>,
 }
 
 /// `enum pagetype`: the top byte of `page_type`.
@@ -204,6 +207,7 @@ impl Layout {
                 locked: bit("PG_locked").ok(),
                 lru: bit("PG_lru").ok(),
                 mlocked: bit("PG_mlocked").ok(),
+                unevictable: bit("PG_unevictable").ok(),
             },
             types: PageTypes {
                 buddy: kind("PGTY_buddy")?,

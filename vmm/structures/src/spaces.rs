@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use linux::folio::{HugetlbUsage, Numbering, Rss, VmPages};
+use linux::folio::{HugetlbUsage, Numbering, Rss, VmKinds, VmPages};
 use serde::{Deserialize, Serialize};
 use stage1::{Level, PhysMemory};
 use untrusted::Text;
@@ -68,8 +68,7 @@ pub struct Layout {
     counters: Option<Counters>,
     tables_bytes: Option<Member>,
     hugetlb: Option<Hugetlb>,
-    /// `total_vm` and `locked_vm`.
-    vm_pages: Option<(Member, Member)>,
+    vm_pages: Option<VmCounters>,
     init_mm: u64,
 }
 
@@ -79,6 +78,15 @@ struct Hugetlb {
     usage: Member,
     pages: Member,
     most: Member,
+}
+
+/// An address space's counters of its VMAs.
+#[derive(Clone, Copy, Debug)]
+struct VmCounters {
+    /// `total_vm` and `locked_vm`.
+    pages: [Member; 2],
+    /// `data_vm`, `exec_vm`, `stack_vm` and `map_count`.
+    kinds: Option<[Member; 4]>,
 }
 
 /// `mm->rss_stat`, an array of `struct percpu_counter`.
@@ -117,11 +125,7 @@ impl Layout {
             counters: Counters::new(kernel, view).ok(),
             tables_bytes: kernel.types.member("mm_struct", "pgtables_bytes").ok(),
             hugetlb: Hugetlb::new(kernel).ok(),
-            vm_pages: kernel
-                .types
-                .member("mm_struct", "total_vm")
-                .and_then(|total| Ok((total, kernel.types.member("mm_struct", "locked_vm")?)))
-                .ok(),
+            vm_pages: VmCounters::new(kernel).ok(),
             init_mm: kernel.variable("init_mm")?,
         })
     }
@@ -257,13 +261,10 @@ impl Layout {
             rss: counters.and_then(|counters| counters.read(view, mm).ok()),
             tables_bytes: tables.map(|bytes| bytes as i64),
             hugetlb: hugetlb.and_then(|it| it.read(view, mm).ok()),
-            vm_pages: self.vm_pages.filter(|_| free).and_then(|(total, locked)| {
-                let pages = |member| view.number("an address space", mm, member).ok();
-                Some(VmPages {
-                    total: pages(total)? as i64,
-                    locked: pages(locked)? as i64,
-                })
-            }),
+            vm_pages: self
+                .vm_pages
+                .filter(|_| free)
+                .and_then(|it| it.read(view, mm).ok()),
             numbering: free.then(|| self.vmas.numbering(view, mm).ok()).flatten(),
             faults: (process.mm == Some(mm)).then_some(process.faults),
         })
@@ -293,6 +294,42 @@ impl Hugetlb {
         Ok(HugetlbUsage {
             pages: number(self.usage)? as i64,
             may_share: pages >= covered,
+        })
+    }
+}
+
+impl VmCounters {
+    fn new(kernel: &Kernel) -> Result<VmCounters, StructureError> {
+        let member = |name| kernel.types.member("mm_struct", name);
+        let kinds = || {
+            let [data, exec, stack] = ["data_vm", "exec_vm", "stack_vm"].map(member);
+            Ok::<_, StructureError>([data?, exec?, stack?, member("map_count")?])
+        };
+        Ok(VmCounters {
+            pages: [member("total_vm")?, member("locked_vm")?],
+            kinds: kinds().ok(),
+        })
+    }
+
+    fn read<M: PhysMemory + ?Sized>(
+        self,
+        view: View<'_, M>,
+        mm: u64,
+    ) -> Result<VmPages, StructureError> {
+        let number = |member| view.number("an address space", mm, member);
+        let [total, locked] = self.pages;
+        let kinds = |[data, exec, stack, vmas]: [Member; 4]| {
+            Ok::<_, StructureError>(VmKinds {
+                data: number(data)? as i64,
+                exec: number(exec)? as i64,
+                stack: number(stack)? as i64,
+                vmas: i64::from(number(vmas)? as u32 as i32),
+            })
+        };
+        Ok(VmPages {
+            total: number(total)? as i64,
+            locked: number(locked)? as i64,
+            kinds: self.kinds.map(kinds).transpose()?,
         })
     }
 }

@@ -21,7 +21,7 @@ const FUNCTIONS: [(&str, Doing); 2] = [("copy_process", Doing::Fork), ("exit_mma
 /// Those that a compiler may have made part of others. The callers of the first two, as a function that was interrupted before
 /// its first instructions has left no frame; and `acct_arg_size()`'s, which counts the pages of arguments as the caller's own
 /// (fs/exec.c).
-const MORE: [(&str, Doing); 7] = [
+const MORE: [(&str, Doing); 19] = [
     ("kernel_clone", Doing::Fork),
     ("__mmput", Doing::End),
     ("mmput", Doing::End),
@@ -30,6 +30,20 @@ const MORE: [(&str, Doing); 7] = [
     ("collapse_file", Doing::Collapse),
     ("hpage_collapse_scan_file", Doing::Collapse),
     ("collapse_scan_file", Doing::Collapse),
+    // mm/shmem.c; some are a part of others.
+    ("__shmem_file_setup", Doing::Promise),
+    ("shmem_charge", Doing::Promise),
+    ("shmem_evict_inode", Doing::Promise),
+    ("shmem_fallocate", Doing::Promise),
+    ("shmem_get_folio_gfp", Doing::Promise),
+    ("shmem_mfill_atomic_pte", Doing::Promise),
+    ("shmem_recalc_inode", Doing::Promise),
+    ("shmem_setattr", Doing::Promise),
+    ("shmem_swapin_folio", Doing::Promise),
+    ("shmem_uncharge", Doing::Promise),
+    ("shmem_undo_range", Doing::Promise),
+    // mm/swapfile.c: all of the area is promised for a moment.
+    ("__arm64_sys_swapoff", Doing::Promise),
 ];
 /// Behind a `kernel_clone()` that has done all that, in the parent of a `vfork()`.
 const WAITING: &str = "wait_for_vfork_done";
@@ -45,6 +59,8 @@ pub enum Doing {
     Exec,
     /// Pages of a file are made into one folio, and counted in its page cache before they are there.
     Collapse,
+    /// A file of shmem gets or gives back pages, which are promised before it has them, and after.
+    Promise,
 }
 
 /// Layout of this kernel's tasks.

@@ -348,7 +348,7 @@ impl Files {
 }
 
 /// Reads `vmaflag_names` (mm/debug.c): which bit has which name in this kernel.
-fn flags<M: PhysMemory + ?Sized>(
+pub(crate) fn flags<M: PhysMemory + ?Sized>(
     kernel: &Kernel,
     view: View<'_, M>,
 ) -> Result<Vec<(u64, &'static str)>, StructureError> {

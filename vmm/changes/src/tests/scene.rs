@@ -163,6 +163,8 @@ impl Instant {
             slot: None,
             split: None,
             poisoned: false,
+            on_lru: Some(true),
+            unevictable: Some(false),
             mlocked: Some(false),
         };
         if let Some(pages) = self.pages.as_mut().filter(|_| !Pte(word).special()) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The kernel's counters of memory: `vm_stat` of nodes and zones, and what each CPU has not added to them yet.
 
-use linux::counted::Memory;
+use linux::counted::{Large, Lists, Memory};
 use stage1::PhysMemory;
 
-use super::{nodes, zone_addresses};
+use super::{lru, nodes, not_read, zone_addresses};
 use crate::kernel::View;
 use crate::per_cpu::{word, PerCpu};
 use crate::types::Member;
@@ -20,6 +20,8 @@ pub(super) struct Layout {
     shmem: u64,
     file: u64,
     cache: u64,
+    large: Option<Large<u64>>,
+    lists: Result<lru::Layout, StructureError>,
     /// The zones, and `NR_MLOCK` of them.
     mlocked: Option<(Vec<u64>, Counters, u64)>,
     cpus: PerCpu,
@@ -113,6 +115,14 @@ impl Layout {
                 kernel.types.enumerator("zone_stat_item", "NR_MLOCK")?,
             ))
         };
+        let large = || {
+            Ok::<_, StructureError>(Large {
+                shmem: item("NR_SHMEM_THPS")?,
+                file: item("NR_FILE_THPS")?,
+                shmem_mapped: item("NR_SHMEM_PMDMAPPED")?,
+                file_mapped: item("NR_FILE_PMDMAPPED")?,
+            })
+        };
         Ok(Layout {
             nodes: nodes(kernel, view)?,
             counters: Counters::of_nodes(kernel)?,
@@ -121,6 +131,8 @@ impl Layout {
             shmem: item("NR_SHMEM")?,
             file: item("NR_FILE_MAPPED")?,
             cache: item("NR_FILE_PAGES")?,
+            large: large().ok(),
+            lists: lru::Layout::new(kernel, view),
             mlocked: mlocked().ok(),
             cpus: PerCpu::new(kernel, view)?,
         })
@@ -131,31 +143,67 @@ impl Layout {
         &self,
         view: View<'_, M>,
     ) -> Result<Memory, StructureError> {
-        let items = [
-            self.anonymous,
-            self.blocks,
-            self.shmem,
-            self.file,
-            self.cache,
-        ];
-        let mut sums = [0i64; 5];
+        let sum = |item| self.sum(view, item);
+        let (anonymous, blocks, shmem) =
+            (sum(self.anonymous)?, sum(self.blocks)?, sum(self.shmem)?);
+        let large = |large: Large<u64>| {
+            Ok::<_, StructureError>(Large {
+                shmem: sum(large.shmem)?,
+                file: sum(large.file)?,
+                shmem_mapped: sum(large.shmem_mapped)?,
+                file_mapped: sum(large.file_mapped)?,
+            })
+        };
+        Ok(Memory {
+            anonymous: anonymous.0,
+            blocks: blocks.0,
+            shmem: shmem.0,
+            at: [anonymous.1, blocks.1, shmem.1],
+            file: Some(sum(self.file)?),
+            cache: Some(sum(self.cache)?),
+            mlocked: self.mlocked(view)?,
+            large: self.large.map(large).transpose()?,
+            lists: Some(match &self.lists {
+                Ok(lists) => self.lists(view, lists).map_err(|why| not_read(&why)),
+                Err(why) => Err(not_read(why)),
+            }),
+            cpus: self.cpus.offsets.len() as u64,
+        })
+    }
+
+    /// A counter over all nodes, and where the first node has it.
+    fn sum<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+        item: u64,
+    ) -> Result<(i64, u64), StructureError> {
+        let mut sum = 0i64;
         for (_, node) in &self.nodes {
-            for (sum, item) in sums.iter_mut().zip(items) {
-                *sum = sum.wrapping_add(self.counters.read(view, *node, item, &self.cpus)?);
-            }
+            sum = sum.wrapping_add(self.counters.read(view, *node, item, &self.cpus)?);
         }
         let first = self.nodes.first().map_or(0, |(_, node)| *node);
-        let [anonymous, blocks, shmem, file, cache] = sums;
-        let [at @ .., of_file, of_cache] = items.map(|item| self.counters.address(first, item));
-        Ok(Memory {
-            anonymous,
-            blocks,
-            shmem,
-            at,
-            file: Some((file, of_file)),
-            cache: Some((cache, of_cache)),
-            mlocked: self.mlocked(view)?,
-            cpus: self.cpus.offsets.len() as u64,
+        Ok((sum, self.counters.address(first, item)))
+    }
+
+    /// Reads the counters of the LRU lists.
+    fn lists<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+        lists: &lru::Layout,
+    ) -> Result<Lists<(i64, u64)>, StructureError> {
+        lists.is_at_rest(view)?;
+        let both = |[inactive, active]: [u64; 2]| {
+            let (first, at) = self.sum(view, inactive)?;
+            match inactive == active {
+                true => Ok((first, at)),
+                false => Ok::<_, StructureError>((first + self.sum(view, active)?.0, at)),
+            }
+        };
+        let items = lists.items;
+        Ok(Lists {
+            anonymous: both(items.anonymous)?,
+            file: both(items.file)?,
+            unevictable: both(items.unevictable)?,
         })
     }
 

@@ -5,6 +5,7 @@
 use linux::counted::{Queue, Queues};
 use stage1::PhysMemory;
 
+use super::cgroups::Cgroups;
 use super::list_lru::ListLru;
 use super::lists::{List, Parts};
 use super::nodes;
@@ -36,23 +37,10 @@ struct Own {
     parts: Parts,
     of_node: Member,
     nodes: Vec<(u64, u64)>,
-    cgroups: Option<Cgroups>,
+    /// The tree of memory cgroups, and the queue of each.
+    cgroups: Option<(Cgroups, Member)>,
 }
 
-/// The tree of memory cgroups.
-#[derive(Debug)]
-struct Cgroups {
-    root: u64,
-    queue: Member,
-    css: Member,
-    id: Member,
-    children: Member,
-    sibling: Member,
-    next: Member,
-}
-
-/// More cgroups than anybody has; `MEM_CGROUP_ID_MAX`.
-const MOST_CGROUPS: usize = 1 << 16;
 /// More folios than all memory has, of the smallest order that can wait.
 const MOST_FOLIOS: u64 = 1 << 24;
 
@@ -145,7 +133,12 @@ impl Own {
             },
             of_node: types.member("pglist_data", "deferred_split_queue")?,
             nodes: nodes(kernel, view)?,
-            cgroups: Cgroups::new(kernel)?,
+            cgroups: match Cgroups::new(kernel)? {
+                Some(cgroups) => {
+                    Some((cgroups, types.member("mem_cgroup", "deferred_split_queue")?))
+                }
+                None => None,
+            },
         })
     }
 
@@ -158,61 +151,13 @@ impl Own {
             self.parts.list(at, format!("node {node}"))
         });
         let mut all: Vec<List> = of_nodes.collect();
-        if let Some(cgroups) = &self.cgroups {
-            for (at, id) in cgroups.all(view)? {
+        if let Some((cgroups, queue)) = &self.cgroups {
+            for (cgroup, id) in cgroups.all(view)? {
+                let at = cgroup.wrapping_add(queue.offset);
                 let whose = format!("the memory cgroup with id {id}");
                 all.push(self.parts.list(at, whose));
             }
         }
         Ok(all)
-    }
-}
-
-impl Cgroups {
-    fn new(kernel: &Kernel) -> Result<Option<Cgroups>, StructureError> {
-        let types = &kernel.types;
-        // Without CONFIG_MEMCG there are none.
-        let Ok(root) = kernel.variable("root_mem_cgroup") else {
-            return Ok(None);
-        };
-        let state = |name| types.member("cgroup_subsys_state", name);
-        Ok(Some(Cgroups {
-            root,
-            queue: types.member("mem_cgroup", "deferred_split_queue")?,
-            css: types.member("mem_cgroup", "css")?,
-            id: state("id")?,
-            children: state("children")?,
-            sibling: state("sibling")?,
-            next: types.member("list_head", "next")?,
-        }))
-    }
-
-    /// The address of each one's queue, with its id.
-    fn all<M: PhysMemory + ?Sized>(
-        &self,
-        view: View<'_, M>,
-    ) -> Result<Vec<(u64, u64)>, StructureError> {
-        let what = "the tree of memory cgroups";
-        let root = view.number(what, self.root, word(8))?;
-        let mut found = Vec::new();
-        let mut left = match root {
-            0 => Vec::new(),
-            root => vec![root.wrapping_add(self.css.offset)],
-        };
-        while let Some(state) = left.pop() {
-            let cgroup = state.wrapping_sub(self.css.offset);
-            let queue = cgroup.wrapping_add(self.queue.offset);
-            found.push((queue, view.number(what, state, self.id)?));
-            let head = state.wrapping_add(self.children.offset);
-            // All together: a child may lead back to where it came from.
-            let most = MOST_CGROUPS.saturating_sub(left.len() + found.len());
-            let children = view.list(what, (head, self.next), most)?;
-            left.extend(
-                children
-                    .iter()
-                    .map(|node| node.wrapping_sub(self.sibling.offset)),
-            );
-        }
-        Ok(found)
     }
 }

@@ -179,6 +179,8 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
             }),
             split: folio.split,
             poisoned: layout.bits.hwpoison.is_some_and(|bit| of_whole & bit != 0),
+            on_lru: layout.bits.lru.map(|bit| folio.flags & bit != 0),
+            unevictable: layout.bits.unevictable.map(|bit| folio.flags & bit != 0),
             mlocked: layout.bits.mlocked.map(|bit| folio.flags & bit != 0),
         })
     }

@@ -37,6 +37,8 @@ impl Need {
             | Need::Queues
             | Need::Zones
             | Need::Memory
+            | Need::Lists
+            | Need::Committed
             | Need::Swap
             | Need::Census
             | Need::PageCaches => "the kernel's own counters and lists (BTF, kallsyms)",

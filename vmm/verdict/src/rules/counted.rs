@@ -47,6 +47,10 @@ pub fn judge_counted(
     why_not(first, Need::Queues, &counted.queues);
     why_not(first, Need::Zones, &counted.zones);
     why_not(first, Need::Memory, &counted.memory);
+    let lists = counted.memory.iter().flat_map(|memory| &memory.lists);
+    lists.for_each(|lists| why_not(first, Need::Lists, lists));
+    let committed = counted.committed.iter();
+    committed.for_each(|committed| why_not(first, Need::Committed, committed));
     why_not(first, Need::Swap, &counted.swap);
     if let Err(why) = &census {
         let counters = asking(Need::Census);

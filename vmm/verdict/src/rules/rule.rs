@@ -219,6 +219,10 @@ pub enum Need {
     Zones,
     /// The kernel's counters of memory.
     Memory,
+    /// Its counters of the LRU lists.
+    Lists,
+    /// Its counter of memory that is promised, and who was.
+    Committed,
     /// The counts of slots in swap.
     Swap,
     /// All pages of the guest.

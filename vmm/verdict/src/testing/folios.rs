@@ -105,6 +105,8 @@ impl Kernel {
                 slot: None,
                 split: None,
                 poisoned: false,
+                on_lru: Some(true),
+                unevictable: Some(false),
                 mlocked: Some(false),
             };
             self.pages.insert(pfn, page);

@@ -79,9 +79,12 @@ fn counted() -> Counted {
             file: Some((400, 0)),
             cache: None,
             mlocked: None,
+            large: None,
+            lists: None,
             cpus: 1,
         }),
         swap: Ok(Swap::default()),
+        committed: None,
         available: Ok(Available::default()),
         events: Ok(Events::default()),
         census: Err(NotRead {

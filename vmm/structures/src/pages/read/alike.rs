@@ -25,7 +25,9 @@ impl Alike {
     pub fn new(layout: &Layout, at: &Places) -> Option<Alike> {
         let bits = layout.bits;
         let own = bits.anon_exclusive | bits.hwpoison.unwrap_or(0);
-        let folio = bits.head | bits.swapbacked | bits.swapcache | bits.mlocked.unwrap_or(0);
+        let of_lists = [bits.mlocked, bits.lru, bits.unevictable];
+        let of_lists = of_lists.iter().flatten().fold(0, |all, bit| all | bit);
+        let folio = bits.head | bits.swapbacked | bits.swapcache | of_lists;
         let all = u64::MAX;
         let single = [
             (at.flags, own | folio),

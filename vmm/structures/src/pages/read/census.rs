@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use linux::counted::Census;
+use linux::counted::{Census, Large, Lists};
 use linux::folio::Kind;
 use stage1::{lookup, Lookup, PhysMemory, PhysicalAddress, VirtualAddress};
 
@@ -58,6 +58,8 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
         }
         spans.sort_unstable_by_key(|span| span.start);
         let (mut sums, mut next) = (Sums::default(), 0);
+        sums.census.large = Some(Large::default());
+        sums.census.lists = bits.unevictable.map(|_| Lists::default());
         for span in spans {
             next = span.start.max(next);
             while next < span.end {
@@ -186,6 +188,7 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
         let pages = 1i64 << first.order;
         let anonymous = first.kind.anonymous();
         let other = usize::from(!anonymous);
+        let mut by_block = false;
         let is_mapped = if first.order == 0 {
             let mapped = i64::from(count(at.mapcount.of(own)) > 0);
             match anonymous {
@@ -207,13 +210,15 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
                 sums.by_page[other] += pages;
             }
             sums.whole[other] += if large > 0 { pages } else { 0 };
-            sums.census.blocks += if anonymous && entire > 0 { pages } else { 0 };
+            by_block = entire > 0;
+            sums.census.blocks += if anonymous && by_block { pages } else { 0 };
             large > 0
         };
         if bits.mlocked.is_some_and(|bit| first.flags & bit != 0) {
             sums.census.mlocked += pages;
             sums.census.largest_mlocked = sums.census.largest_mlocked.max(pages);
         }
+        self.lists(first, pages, &mut sums.census);
         let locked = bits.locked.is_some_and(|bit| first.flags & bit != 0);
         let coming = locked && !is_mapped;
         if first.kind == Kind::Anonymous && first.order > 0 {
@@ -228,13 +233,52 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
                 sums.census.shmem.add(pages, !coming);
             }
             // A driver's page may lead to a mapping that it is not in.
-            let on_lru = bits.lru.is_some_and(|bit| first.flags & bit != 0);
-            sums.census.cache.add(pages, on_lru && !coming);
+            let is_there = !coming && (swapbacked || self.on_lru(first));
+            sums.census.cache.add(pages, self.on_lru(first) && !coming);
+            let is_large = first.order >= self.pmd_order();
+            let census = &mut sums.census;
+            for large in census.large.iter_mut().filter(|_| is_large) {
+                let (all, mapped) = match swapbacked {
+                    true => (&mut large.shmem, &mut large.shmem_mapped),
+                    false => (&mut large.file, &mut large.file_mapped),
+                };
+                all.add(pages, is_there);
+                mapped.add(if by_block { pages } else { 0 }, true);
+            }
         }
         if swapbacked && first.flags & bits.swapcache != 0 {
             sums.census.cache.add(pages, !locked);
         }
         Ok(())
+    }
+
+    /// The order of a folio that a PMD maps.
+    fn pmd_order(&self) -> u8 {
+        let pages = self.view.upper.granule.bytes() / 8;
+        pages.trailing_zeros() as u8
+    }
+
+    fn on_lru(&self, first: &First<'_>) -> bool {
+        let bit = self.layout.bits.lru;
+        bit.is_some_and(|bit| first.flags & bit != 0)
+    }
+
+    /// Adds a folio to the list that it is on (`folio_lru_list()`, include/linux/mm_inline.h).
+    fn lists(&self, first: &First<'_>, pages: i64, census: &mut Census) {
+        let (bits, on_lru) = (&self.layout.bits, self.on_lru(first));
+        let (Some(lists), Some(unevictable)) = (&mut census.lists, bits.unevictable) else {
+            return;
+        };
+        if !on_lru {
+            return;
+        }
+        let list = match first.flags {
+            flags if flags & unevictable != 0 => &mut lists.unevictable,
+            flags if flags & bits.swapbacked != 0 => &mut lists.anonymous,
+            _ => &mut lists.file,
+        };
+        *list += pages;
+        census.largest_listed = census.largest_listed.max(pages);
     }
 
     /// How many pages of a large folio count entries of their own, and how many entries.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! L15: the kernel's counters of memory are what there is.
 
-use linux::counted::{Amount, Area, Census, Memory, Zone};
+use linux::counted::{Amount, Area, Census, Committed, Lists, Memory, Zone};
 use linux::release::Release;
 
 use crate::all_mapped::AllMapped;
@@ -15,30 +15,36 @@ pub(crate) static RULE: Rule = Rule {
               counts, NR_ANON_THPS of those of folios that blocks map, NR_FILE_MAPPED of other pages that are mapped, NR_SHMEM of those in the page cache of \
               shmem, NR_FILE_PAGES of those in any page cache and in the swap cache; hugetlb's are in none. \
               NR_MLOCK over all zones is the number of pages of folios with PG_mlocked, but for as many as the largest of these has: the flag \
-              and the count are not changed in one. From 6.15 on a folio is counted whole \
+              and the count are not changed in one. NR_SHMEM_THPS and NR_FILE_THPS are the pages of folios of a PMD's size in the page cache of shmem \
+              and of other files, NR_SHMEM_PMDMAPPED and NR_FILE_PMDMAPPED of those of them that PMDs map. \
+              NR_INACTIVE_ANON and NR_ACTIVE_ANON together are the pages of folios with PG_lru and PG_swapbacked, NR_INACTIVE_FILE and NR_ACTIVE_FILE of \
+              those with PG_lru alone, NR_UNEVICTABLE of those with PG_lru and PG_unevictable, but for as many as the largest has; not judged while \
+              somebody holds the lock of a list. From 6.15 on a folio is counted whole \
               once any of it is mapped where no page of a large one counts its own entries (CONFIG_NO_PAGE_MAPCOUNT). Folios that are locked and mapped \
               nowhere, and of files those on no LRU list, may be in a cache or not. \
               Where not all pages could be looked at, or L2, L7, L8, L9 or L10 has told of pages, \
               each is only no less than what the judged processes map, and before 6.15 all but NR_SHMEM are no more than that and all else that entries of any address space map, where these are known and \
               nobody holds their locks; a note says so. In each zone \
               NR_FREE_PAGES is the sum of its lists of free blocks, without those that are isolated; not judged where the zone's \
-              lock is held. What differs by no more than 128 pages for each CPU is left alone: a thread that folds a \
+              lock is held. vm_committed_as is the pages of all VMAs with VM_ACCOUNT and those of shmem's files, of which some reserve what they may need; \
+              not judged while a task makes, changes or takes down an address space or such a file. What \
+              differs by no more than 128 pages for each CPU is left alone: a thread that folds a \
               CPU's part of a counter may be preempted between taking it and adding it.",
     tier: Tier::Linux,
     sources: &[
         "mm/rmap.c, __folio_mod_stat(), __folio_add_rmap(); mm/shmem.c, shmem_update_stats(); mm/page_alloc.c, account_freepages()",
         "mm/filemap.c, __filemap_add_folio(), filemap_unaccount_folio(); mm/swap_state.c, add_to_swap_cache()",
+        "include/linux/mm_inline.h, update_lru_size(); mm/util.c, __vm_enough_memory(); mm/shmem.c, shmem_acct_size(), shmem_acct_blocks()",
         "mm/vmstat.c, __mod_node_page_state(), refresh_cpu_vm_stats(); mm/mlock.c, mlock_folio(), __munlock_folio()",
     ],
-    needs: &[Need::Vmas.less(), Need::Folios.all(), Need::Memory.half("mapped memory"), Need::Zones.half("free pages"), Need::Census.less()],
+    needs: &[Need::Vmas.less(), Need::Folios.all(), Need::Memory.half("mapped memory"), Need::Zones.half("free pages"), Need::Lists.part("the LRU lists"), Need::Committed.part("memory that is promised"), Need::Census.less()],
     releases: Releases::WIDELY,
     known: &[],
     identity: Identity::Sentence,
     on_break: OnBreak::GoOn,
-    checks: &[Check::Counted(mapped),
-        Check::Counted(free)],
-    synthetic: &["l15_less_counted_than_mapped", "l15_more_counted_than_mapped", "l15_as_much_as_there_is", "l15_locked_pages", "l15_free_pages"],
-    live: &["test_l15_mapped", "test_l15_free_pages"],
+    checks: &[Check::Counted(mapped), Check::Counted(free), Check::Counted(committed)],
+    synthetic: &["l15_less_counted_than_mapped", "l15_more_counted_than_mapped", "l15_as_much_as_there_is", "l15_locked_pages", "l15_free_pages", "l15_folios_of_a_pmd", "l15_lists_of_the_lru", "l15_memory_that_is_promised"],
+    live: &["test_l15_mapped", "test_l15_free_pages", "test_l15_memory_that_is_promised"],
 };
 
 /// From which release on a folio may be counted whole once one of its pages is mapped (`CONFIG_NO_PAGE_MAPCOUNT`).
@@ -90,28 +96,74 @@ fn counters(memory: &Memory, mapped: &AllMapped, census: Option<&Census>) -> Vec
         let what = "files that are mapped (NR_FILE_MAPPED)";
         of(counted, mapped.file, there, what)
     }));
-    let mlocked = |census: &Census| Amount {
-        least: census.mlocked - census.largest_mlocked,
-        most: census.mlocked + census.largest_mlocked,
+    let not_all_mapped = |(counted, _): (i64, u64), there: Option<Amount>, what| Counter {
+        exact: false,
+        ..of(counted, 0, there, what)
     };
-    all.extend(memory.mlocked.map(|(counted, _)| Counter {
-        exact: false,
-        ..of(
-            counted,
-            0,
-            census.map(mlocked),
-            "memory that is locked (NR_MLOCK)",
-        )
+    let around = |pages: i64, largest: i64| Amount {
+        least: pages - largest,
+        most: pages + largest,
+    };
+    all.extend(memory.mlocked.map(|counted| {
+        let there = census.map(|it| around(it.mlocked, it.largest_mlocked));
+        not_all_mapped(counted, there, "memory that is locked (NR_MLOCK)")
     }));
-    all.extend(memory.cache.map(|(counted, _)| Counter {
-        exact: false,
-        ..of(
-            counted,
-            0,
-            census.map(|census| census.cache),
-            "page cache and swap cache (NR_FILE_PAGES)",
-        )
+    all.extend(memory.cache.map(|counted| {
+        let what = "page cache and swap cache (NR_FILE_PAGES)";
+        not_all_mapped(counted, census.map(|census| census.cache), what)
     }));
+    if let Some(counted) = memory.large {
+        let there = census.and_then(|census| census.large);
+        let of = |counted, there: Option<Amount>, what| not_all_mapped(counted, there, what);
+        all.extend([
+            of(
+                counted.shmem,
+                there.map(|it| it.shmem),
+                "folios of a PMD's size in the page cache of shmem (NR_SHMEM_THPS)",
+            ),
+            of(
+                counted.file,
+                there.map(|it| it.file),
+                "folios of a PMD's size in the page cache of files (NR_FILE_THPS)",
+            ),
+            of(
+                counted.shmem_mapped,
+                there.map(|it| it.shmem_mapped),
+                "shmem's folios that PMDs map (NR_SHMEM_PMDMAPPED)",
+            ),
+            of(
+                counted.file_mapped,
+                there.map(|it| it.file_mapped),
+                "files' folios that PMDs map (NR_FILE_PMDMAPPED)",
+            ),
+        ]);
+    }
+    if let Some(Ok(counted)) = &memory.lists {
+        // `folio_isolate_lru()` clears PG_lru before it takes the lock under which the folio is counted down.
+        let there = census.and_then(|census| Some((census.lists?, census.largest_listed)));
+        let of = |counted, pages: fn(&Lists<i64>) -> i64, what| {
+            let there = there.as_ref();
+            let there = there.map(|(lists, largest)| around(pages(lists), *largest));
+            not_all_mapped(counted, there, what)
+        };
+        all.extend([
+            of(
+                counted.anonymous,
+                |it| it.anonymous,
+                "LRU lists of anonymous memory (NR_INACTIVE_ANON, NR_ACTIVE_ANON)",
+            ),
+            of(
+                counted.file,
+                |it| it.file,
+                "LRU lists of files (NR_INACTIVE_FILE, NR_ACTIVE_FILE)",
+            ),
+            of(
+                counted.unevictable,
+                |it| it.unevictable,
+                "unevictable memory (NR_UNEVICTABLE)",
+            ),
+        ]);
+    }
     all
 }
 
@@ -147,6 +199,31 @@ fn mapped(seen: &CountedSeen<'_>, counts: &mut Counts) {
                 counts.uncounted += 1;
                 above.push(format!("L15 was not judged for {what}, of which the kernel counts {counted} pages, {least} of judged processes and {others} others were seen: {why}"));
             }
+        }
+    }
+}
+
+/// The sentence if more or less memory is promised than to whom it was.
+fn committed(seen: &CountedSeen<'_>, counts: &mut Counts) {
+    let Some(Ok(Committed {
+        counted,
+        vmas,
+        shmem,
+        ..
+    })) = seen.counted.committed
+    else {
+        return;
+    };
+    if counted == vmas + shmem {
+        return;
+    }
+    match &seen.mapped.more {
+        None => counts.wrong.push(format!(
+            "the kernel counts {counted} pages as promised (vm_committed_as), and VMAs with VM_ACCOUNT have {vmas} and shmem's files {shmem}: both together must be as many"
+        )),
+        Some(why) => {
+            counts.uncounted += 1;
+            counts.not_judged.push(format!("L15 was not judged for memory that is promised, of which the kernel counts {counted} pages and {} were seen: {why}", vmas + shmem));
         }
     }
 }

@@ -22,7 +22,9 @@ pub(crate) static RULE: Rule = Rule {
               that may be mapped, by its reverse mapping, in an address space that no task has, or whose locks are held, is not \
               judged. A process's RSS counters (file, anonymous, shmem, swap) are its entries, and its pgtables_bytes are its tables: \
               those of levels 1 to 3 without the first one, and one more for each block of anonymous memory (hugetlb's and DAX's \
-              have none). Its total_vm is the pages of its VMAs, and its locked_vm those of VMAs with VM_LOCKED. Its hugetlb_usage is the hugetlb pages that its entries map; not judged where the process was ever so large \
+              have none). Its total_vm is the pages of its VMAs, its locked_vm those of VMAs with VM_LOCKED, its exec_vm those of VMAs that can be \
+              executed and not written, its data_vm and stack_vm together those of VMAs that are private and writable, and its map_count \
+              their number. Its hugetlb_usage is the hugetlb pages that its entries map; not judged where the process was ever so large \
               that it may have shared page tables. None of these where somebody holds its mmap_lock or the lock of one of its tables, \
               or an entry is of a page on its way; not its RSS where it is seen in exec(), which counts its arguments first.",
     tier: Tier::Linux,

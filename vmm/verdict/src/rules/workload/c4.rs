@@ -44,22 +44,48 @@ pub fn pages_left(all: u64, free: u64, reserved: u64, surplus: u64) -> Finding {
     )
 }
 
+/// References to a folio that are known.
+struct Accounted {
+    entries: i64,
+    cached: i64,
+    private: i64,
+}
+
+fn accounted(seen: &UnheldSeen<'_>) -> Accounted {
+    let page = seen.page;
+    let in_page_cache = page.kind == Kind::File;
+    let folio = page.head..page.head + page.pages();
+    let entries = seen.entries.pages.within(&folio) + seen.entries.block_maps(&folio);
+    let is_cached = in_page_cache || page.swapcache;
+    Accounted {
+        entries: entries as i64,
+        cached: if is_cached { page.pages() as i64 } else { 0 },
+        // Of other files the file system may have data of its own (`PG_private`).
+        private: i64::from(in_page_cache && !page.swapbacked),
+    }
+}
+
+/// Returns whether more have a reference to the folio than are known: who isolates it from its list has one.
+pub(super) fn is_held(seen: &UnheldSeen<'_>) -> bool {
+    let Accounted {
+        entries,
+        cached,
+        private,
+    } = accounted(seen);
+    seen.page.refcount > entries + cached + private
+}
+
 fn check(seen: &UnheldSeen<'_>) -> Unheld {
     let page = seen.page;
     let in_page_cache = page.kind == Kind::File;
     if page.hugetlb || !(page.kind.anonymous() || in_page_cache) {
         return Unheld::Right;
     }
-    let folio = page.head..page.head + page.pages();
-    let entries = (seen.entries.pages.within(&folio) + seen.entries.block_maps(&folio)) as i64;
-    let pages = page.pages() as i64;
-    let cached = if in_page_cache || page.swapcache {
-        pages
-    } else {
-        0
-    };
-    // Of other files the file system may have data of its own (`PG_private`).
-    let private = i64::from(in_page_cache && !page.swapbacked);
+    let Accounted {
+        entries,
+        cached,
+        private,
+    } = accounted(seen);
     let known = entries + cached + private;
     if page.refcount <= known {
         return Unheld::Right;

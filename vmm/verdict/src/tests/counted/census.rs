@@ -2,7 +2,7 @@
 //! L12 and L15 where it is known what all pages of memory are.
 
 use crate::testing::id;
-use linux::counted::{Amount, Census};
+use linux::counted::{Amount, Census, Committed, Large, Lists};
 use linux::release::Release;
 
 use super::*;
@@ -25,6 +25,18 @@ fn whole() -> (Counted, Kernel) {
         cache: amount(2000, 2000),
         mlocked: 600,
         largest_mlocked: 64,
+        large: Some(Large {
+            shmem: amount(512, 1024),
+            file: amount(0, 0),
+            shmem_mapped: amount(512, 512),
+            file_mapped: amount(0, 0),
+        }),
+        lists: Some(Lists {
+            anonymous: 700,
+            file: 90,
+            unevictable: 40,
+        }),
+        largest_listed: 32,
         counts_pages: true,
     });
     assert_eq!(errors(&judged(&counted, &kernel)), []);
@@ -176,4 +188,98 @@ fn l15_locked_pages() {
         assert_eq!(judged(Some((wrong, 0))), [id("L15")], "{wrong}");
     }
     assert_eq!(judged(None), []);
+}
+
+#[test]
+fn l15_folios_of_a_pmd() {
+    let (good, kernel) = whole();
+    let judged = |large| {
+        let mut counted = good.clone();
+        counted.memory.as_mut().unwrap().large = large;
+        errors(&judged(&counted, &kernel))
+    };
+    let right = Large {
+        shmem: (512, 0),
+        shmem_mapped: (512, 0),
+        ..Large::default()
+    };
+    // The second folio of shmem may be on its way.
+    for shmem in [512, 1024] {
+        let shmem = (shmem, 0);
+        assert_eq!(judged(Some(Large { shmem, ..right })), []);
+    }
+    type Change = fn(&mut Large<(i64, u64)>) -> &mut i64;
+    let changes: [Change; 4] = [
+        |it| &mut it.shmem.0,
+        |it| &mut it.file.0,
+        |it| &mut it.shmem_mapped.0,
+        |it| &mut it.file_mapped.0,
+    ];
+    for change in changes {
+        for by in [-1024, 1024] {
+            let mut wrong = right;
+            *change(&mut wrong) += by;
+            assert_eq!(judged(Some(wrong)), [id("L15")], "{wrong:?}");
+        }
+    }
+    assert_eq!(judged(None), []);
+}
+
+#[test]
+fn l15_lists_of_the_lru() {
+    let (good, kernel) = whole();
+    let judged = |lists| {
+        let mut counted = good.clone();
+        counted.memory.as_mut().unwrap().lists = lists;
+        judged(&counted, &kernel)
+    };
+    let right = Lists {
+        anonymous: (700, 0),
+        file: (90, 0),
+        unevictable: (40, 0),
+    };
+    type Change = fn(&mut Lists<(i64, u64)>) -> &mut i64;
+    let changes: [Change; 3] = [
+        |it| &mut it.anonymous.0,
+        |it| &mut it.file.0,
+        |it| &mut it.unevictable.0,
+    ];
+    for change in changes {
+        // As many as the largest folio has may be on their way, and what a CPU may be folding.
+        for (by, expected) in [(32 + OPEN, vec![]), (33 + OPEN, vec![id("L15")])] {
+            for by in [by, -by] {
+                let mut lists = right;
+                *change(&mut lists) += by;
+                assert_eq!(errors(&judged(Some(Ok(lists)))), expected, "{lists:?}");
+            }
+        }
+    }
+    let busy = judged(Some(Err(NotRead {
+        why: "somebody held their lock".into(),
+        later: true,
+        not_built: false,
+    })));
+    assert_eq!(errors(&busy), []);
+    let said = "What L15 says of the LRU lists was not judged: somebody held their lock";
+    assert!(busy.not_judged.iter().any(|it| it.reason == said));
+}
+
+#[test]
+fn l15_memory_that_is_promised() {
+    let (mut counted, kernel) = whole();
+    let mut judged = |by: i64, more: Option<&str>| {
+        counted.committed = Some(Ok(Committed {
+            counted: 5000 + by,
+            at: 0,
+            vmas: 4000,
+            shmem: 1000,
+        }));
+        let (verdict, open) = judged_as(&counted, &kernel, (&[], None), more);
+        (errors(&verdict), verdict.not_judged.len(), open)
+    };
+    assert_eq!(judged(0, None), (vec![], 0, 0));
+    for by in [1, -1] {
+        assert_eq!(judged(by, None), (vec![id("L15")], 0, 0), "{by}");
+        assert_eq!(judged(by, Some("a lock was held")), (vec![], 1, 1), "{by}");
+    }
 }

@@ -56,6 +56,7 @@ pub(crate) fn layout(per_page: bool) -> Layout {
             locked: Some(1),
             lru: Some(1 << 5),
             mlocked: Some(1 << 20),
+            unevictable: Some(1 << 19),
         },
         types: PageTypes {
             buddy: 0xf0,

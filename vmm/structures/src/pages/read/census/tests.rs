@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use linux::counted::{Amount, Census};
+use linux::counted::{Amount, Census, Large, Lists};
 use stage1::Half;
 
 use crate::kernel::View;
@@ -20,6 +20,7 @@ const SINGLE: u64 = FIRST;
 const LOCKED: u64 = 1;
 const LRU: u64 = 1 << 5;
 const SWAPBACKED: u64 = 1 << 18;
+const UNEVICTABLE: u64 = 1 << 19;
 const SWAPCACHE: u64 = 1 << 10;
 /// The file of a page, in `mapping`.
 const FILE: u64 = 0xffff_0000_7654_3000;
@@ -50,6 +51,8 @@ fn good() -> Census {
         folios: BTreeMap::from([(ORDER, amount(FOLIOS))]),
         anonymous: PAGES as i64,
         counts_pages: true,
+        large: Some(Large::default()),
+        lists: Some(Lists::default()),
         ..Census::default()
     }
 }
@@ -158,6 +161,29 @@ fn pages_of_files() {
     assert_eq!((coming.cache, coming.shmem), (only(1), only(1)));
     // It may be a driver's.
     assert_eq!(file(0, 1 << 32).cache, only(1));
+}
+
+#[test]
+fn pages_by_their_list() {
+    let on = |pfn, flags: u64| {
+        let census = with(|guest| {
+            guest.change(pfn, FLAGS, |word| word & !SWAPBACKED | flags);
+        });
+        (census.lists.unwrap(), census.largest_listed)
+    };
+    let none = Lists::default();
+    assert_eq!(on(SINGLE, SWAPBACKED | UNEVICTABLE), (none, 0));
+    let anonymous = Lists {
+        anonymous: 1,
+        ..none
+    };
+    assert_eq!(on(SINGLE, LRU | SWAPBACKED), (anonymous, 1));
+    assert_eq!(on(SINGLE, LRU), (Lists { file: 1, ..none }, 1));
+    let unevictable = Lists {
+        unevictable: 8,
+        ..none
+    };
+    assert_eq!(on(HEAD, LRU | SWAPBACKED | UNEVICTABLE), (unevictable, 8));
 }
 
 #[test]
