@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use linux::counted::{Counted, NotRead};
+use linux::counted::{Committed, Counted, NotRead};
 use linux::release::Release;
 use snapshot::{Memory, Snapshot};
 use stage1::{PhysMemory, Regime};
@@ -110,7 +110,7 @@ pub(crate) fn count(
         unmapped: unmapped.as_deref().map_err(Clone::clone),
     };
     let mapped = judge_counts(&snapshot.memory, regimes, everyone, folios, verdicts);
-    let mut uncounted = mapped.uncounted;
+    let (mut uncounted, mut changes) = (mapped.uncounted, busy.is_some());
     if let Some(counted) = &gathered.counted {
         let swapped = counted.swap.iter().flat_map(|swap| &swap.spaces);
         let known = |mm: &&u64| gathered.spaces.iter().any(|space| space.mm == **mm);
@@ -128,10 +128,11 @@ pub(crate) fn count(
                 not_built: false,
             });
         }
+        changes |= counted.committed.iter().flatten().any(Committed::is_busy);
         uncounted += judge_counted(&counted, (&mapped, unlisted.as_deref()), folios, verdicts);
     }
     if let Some(caches) = &gathered.caches {
         judge_caches(caches, gathered.collapses.as_deref(), verdicts);
     }
-    busy.is_some() && uncounted > 0
+    changes && uncounted > 0
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use linux::absent::SwapTypes;
 use linux::cache::Cache;
-use linux::counted::{Counted, Known, NotRead, Size};
+use linux::counted::{Counted, Known, Size};
 use linux::folio::Claimed;
 use linux::structures::NotKnown;
 use serde::{Deserialize, Serialize};
@@ -160,15 +160,12 @@ impl Gathered {
         }
         let caches = page_caches::read(inside, view, &pages, &spaces);
         let mut counted = inside.counted.read(view, &pages);
-        if let (Some((process, _)), Some(committed)) = (doing.first(), &mut counted.committed) {
-            *committed = Err(NotRead {
-                why: format!(
-                    "process {} ({}) was making, changing or taking down an address space or a file",
-                    process.tgid, process.name
-                ),
-                later: true,
-                not_built: false,
-            });
+        let committed = counted.committed.iter_mut().flatten();
+        if let Some((committed, (process, _))) = committed.zip(doing.first()).next() {
+            committed.busy = Some(format!(
+                "process {} ({}) was making, changing or taking down an address space or a file",
+                process.tgid, process.name
+            ));
         }
         Ok(Gathered {
             layout: layout.clone(),

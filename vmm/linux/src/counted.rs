@@ -91,7 +91,7 @@ pub struct Swap {
 }
 
 /// Memory that the kernel has promised, in pages: what it goes by when it overcommits (`__vm_enough_memory()`, mm/util.c).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Committed {
     /// `vm_committed_as`.
     pub counted: i64,
@@ -101,6 +101,16 @@ pub struct Committed {
     pub vmas: i64,
     /// Pages of shmem's files: of those that reserve what they may need (no `VM_NORESERVE`) all, of others those that they have.
     pub shmem: i64,
+    /// Reason why some may be counted and not there, or the other way round.
+    pub busy: Option<String>,
+}
+
+impl Committed {
+    /// Returns whether the count differs, and another instant may show that it does not.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.busy.is_some() && self.counted != self.vmas + self.shmem
+    }
 }
 
 /// One swap area.
@@ -152,6 +162,9 @@ pub struct Memory {
     /// Folios of a PMD's size, and where each is, of the first node; an earlier version did not ask.
     #[serde(default)]
     pub large: Option<Large<(i64, u64)>>,
+    /// Pages that are to be written back; an earlier version did not ask.
+    #[serde(default)]
+    pub written: Option<Written<(i64, u64)>>,
     /// Pages on the lists of the LRU; an earlier version did not ask.
     #[serde(default)]
     pub lists: Option<Known<Lists<(i64, u64)>>>,
@@ -170,6 +183,17 @@ pub struct Large<T> {
     pub shmem_mapped: T,
     /// `NR_FILE_PMDMAPPED`: of other files' those that a PMD maps.
     pub file_mapped: T,
+}
+
+/// Counters of pages that are to be written back, in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Written<T> {
+    /// `NR_FILE_DIRTY`: dirty ones of files that are written back.
+    pub dirty: T,
+    /// `NR_WRITEBACK`: those that are being written, to a file or to swap.
+    pub under_way: T,
+    /// `NR_ZONE_WRITE_PENDING` over all zones: both.
+    pub pending: T,
 }
 
 /// Counters of the LRU lists (`enum lru_list`), in pages, active and inactive ones together: with the multi-generational
@@ -210,6 +234,13 @@ pub struct Census {
     /// Pages of folios of a PMD's size that are no anonymous memory; an earlier version did not ask.
     #[serde(default)]
     pub large: Option<Large<Amount>>,
+    /// Pages of folios that are dirty in the page cache of a file that is written back, and of those under writeback; an earlier
+    /// version did not ask.
+    #[serde(default)]
+    pub written: Option<Written<Amount>>,
+    /// Pages of the largest of these.
+    #[serde(default)]
+    pub largest_written: i64,
     /// Pages of folios that are on a list of the LRU (`PG_lru`), by the list; an earlier version did not ask.
     #[serde(default)]
     pub lists: Option<Lists<i64>>,
@@ -404,6 +435,11 @@ impl Counted {
                 let all = [cached, mapped, &mut large.file, &mut large.file_mapped];
                 places.extend(all.map(|(_, at)| at));
             }
+            if let Some(written) = &mut memory.written {
+                let both = [&mut written.dirty, &mut written.under_way];
+                places.extend(both.map(|(_, at)| at));
+                places.push(&mut written.pending.1);
+            }
             for lists in memory.lists.iter_mut().flatten() {
                 let all = [
                     &mut lists.anonymous,
@@ -441,6 +477,7 @@ impl Counted {
             || later(self.memory.as_ref().err())
             || later(self.swap.as_ref().err())
             || later(self.committed.as_ref().and_then(|it| it.as_ref().err()))
+            || self.committed.iter().flatten().any(Committed::is_busy)
             || self
                 .memory
                 .iter()

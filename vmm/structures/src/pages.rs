@@ -4,6 +4,7 @@
 mod mapped;
 mod names;
 mod read;
+mod written;
 
 use serde::{Deserialize, Serialize};
 use stage1::PhysMemory;
@@ -15,6 +16,7 @@ use crate::kernel::View;
 use crate::lock::SpinLock;
 use crate::types::{Member, Types};
 use crate::{vmcoreinfo, Kernel, StructureError};
+use written::Written;
 
 #[cfg(test)]
 pub(crate) use read::made_up;
@@ -61,6 +63,9 @@ pub struct Layout {
     /// Its node on a queue of folios that wait to be split.
     #[serde(default)]
     deferred: Option<Field>,
+    /// Members that lead from a page cache to its device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    written: Option<Written>,
     /// True if `_mapcount` of a page of a large folio is known to count it: from 6.15 on it may not
     /// (`CONFIG_NO_PAGE_MAPCOUNT`).
     per_page: bool,
@@ -103,6 +108,10 @@ struct Bits {
     /// On no list that is looked through for pages to reclaim.
     #[serde(default)]
     unevictable: Option<u64>,
+    #[serde(default)]
+    dirty: Option<u64>,
+    #[serde(default)]
+    writeback: Option<u64>,
 }
 
 /// `enum pagetype`: the top byte of `page_type`.
@@ -195,6 +204,7 @@ impl Layout {
             swap: folio("swap.val").ok(),
             memcg: folio("memcg_data").ok(),
             deferred: folio("_deferred_list").ok(),
+            written: Written::new(kernel).ok(),
             // `NO_PAGE_MAPCOUNT` selects `MM_ID`, and nothing else in the types tells of it.
             per_page: types.member("folio", "_mm_ids").is_err(),
             bits: Bits {
@@ -208,6 +218,8 @@ impl Layout {
                 lru: bit("PG_lru").ok(),
                 mlocked: bit("PG_mlocked").ok(),
                 unevictable: bit("PG_unevictable").ok(),
+                dirty: bit("PG_dirty").ok(),
+                writeback: bit("PG_writeback").ok(),
             },
             types: PageTypes {
                 buddy: kind("PGTY_buddy")?,

@@ -80,16 +80,18 @@ impl Layout {
     }
 
     /// # Errors
-    /// Where it cannot be read, and while a VMA or a file may be counted and not there.
+    /// Where it cannot be read.
     pub(super) fn read<M: PhysMemory + ?Sized>(
         &self,
         view: View<'_, M>,
     ) -> Result<Committed, StructureError> {
+        let mut busy = None;
         Ok(Committed {
             counted: self.counted(view)?,
             at: self.counter.wrapping_add(self.count.offset),
-            vmas: self.spaces.accounted(view)?,
-            shmem: self.files.accounted(view)?,
+            vmas: self.spaces.accounted(view, &mut busy)?,
+            shmem: self.files.accounted(view, &mut busy)?,
+            busy,
         })
     }
 
@@ -125,19 +127,17 @@ impl Spaces {
         })
     }
 
-    /// Pages of all VMAs with `VM_ACCOUNT`.
-    fn accounted<M: PhysMemory + ?Sized>(&self, view: View<'_, M>) -> Result<i64, StructureError> {
-        let what = "an address space";
-        let busy = |va, why: &str| StructureError::Inconsistent {
-            what,
-            va,
-            why: why.into(),
-        };
+    /// Pages of all VMAs with `VM_ACCOUNT`; `busy` says why some may be counted and not there.
+    fn accounted<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+        busy: &mut Option<String>,
+    ) -> Result<i64, StructureError> {
         let (mut seen, mut bytes) = (BTreeSet::new(), 0u64);
         for process in self.tasks.processes(view)? {
             let Some(mm) = process.mm else {
                 if !process.is_kernel && !process.has_ended {
-                    return Err(busy(process.task, "its process was ending"));
+                    *busy = Some(format!("process {} was ending", process.tgid));
                 }
                 continue;
             };
@@ -145,7 +145,8 @@ impl Spaces {
                 continue;
             }
             if self.lock.read(view, mm)? != Lock::Free {
-                return Err(busy(mm, "somebody held its mmap_lock"));
+                let why = format!("somebody held the mmap_lock of process {}", process.tgid);
+                *busy = Some(why);
             }
             for entry in self
                 .tree
@@ -181,7 +182,11 @@ impl Files {
     }
 
     /// Pages of all files (`shmem_acct_size()`, `shmem_acct_blocks()`, mm/shmem.c).
-    fn accounted<M: PhysMemory + ?Sized>(&self, view: View<'_, M>) -> Result<i64, StructureError> {
+    fn accounted<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+        busy: &mut Option<String>,
+    ) -> Result<i64, StructureError> {
         let all = view.list(WHAT, (self.super_blocks, self.next), MOST_SUPER_BLOCKS)?;
         let (mut pages, bytes) = (0u64, view.upper.granule.bytes());
         for node in all {
@@ -191,11 +196,7 @@ impl Files {
             }
             let lock = block.wrapping_add(self.lock_of.offset);
             if self.lock.is_held(view, lock)? {
-                return Err(StructureError::Inconsistent {
-                    what: WHAT,
-                    va: block,
-                    why: "somebody held the lock of their list".into(),
-                });
+                *busy = Some("somebody held the lock of the files of a tmpfs".into());
             }
             let list = block.wrapping_add(self.inodes.offset);
             for node in view.list(WHAT, (list, self.next), MOST_FILES)? {

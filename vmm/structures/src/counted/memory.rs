@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The kernel's counters of memory: `vm_stat` of nodes and zones, and what each CPU has not added to them yet.
 
-use linux::counted::{Large, Lists, Memory};
+use linux::counted::{Large, Lists, Memory, Written};
 use stage1::PhysMemory;
 
 use super::{lru, nodes, not_read, zone_addresses};
@@ -22,8 +22,11 @@ pub(super) struct Layout {
     cache: u64,
     large: Option<Large<u64>>,
     lists: Result<lru::Layout, StructureError>,
-    /// The zones, and `NR_MLOCK` of them.
-    mlocked: Option<(Vec<u64>, Counters, u64)>,
+    /// `NR_FILE_DIRTY` and `NR_WRITEBACK`, and `NR_ZONE_WRITE_PENDING` of a zone.
+    written: Option<Written<u64>>,
+    zones: Result<(Vec<u64>, Counters), StructureError>,
+    /// `NR_MLOCK` of a zone.
+    mlocked: Option<u64>,
     cpus: PerCpu,
 }
 
@@ -107,13 +110,18 @@ impl Layout {
         view: View<'_, M>,
     ) -> Result<Layout, StructureError> {
         let item = |name| kernel.types.enumerator("node_stat_item", name);
-        let mlocked = || {
+        let of_zones = |name| kernel.types.enumerator("zone_stat_item", name);
+        let zones = || {
             let zones = zone_addresses(kernel, view)?.into_iter();
-            Ok::<_, StructureError>((
-                zones.map(|(_, zone)| zone).collect(),
-                Counters::of_zones(kernel)?,
-                kernel.types.enumerator("zone_stat_item", "NR_MLOCK")?,
-            ))
+            let counters = Counters::of_zones(kernel)?;
+            Ok((zones.map(|(_, zone)| zone).collect(), counters))
+        };
+        let written = || {
+            Ok::<_, StructureError>(Written {
+                dirty: item("NR_FILE_DIRTY")?,
+                under_way: item("NR_WRITEBACK")?,
+                pending: of_zones("NR_ZONE_WRITE_PENDING")?,
+            })
         };
         let large = || {
             Ok::<_, StructureError>(Large {
@@ -133,7 +141,9 @@ impl Layout {
             cache: item("NR_FILE_PAGES")?,
             large: large().ok(),
             lists: lru::Layout::new(kernel, view),
-            mlocked: mlocked().ok(),
+            written: written().ok(),
+            zones: zones(),
+            mlocked: of_zones("NR_MLOCK").ok(),
             cpus: PerCpu::new(kernel, view)?,
         })
     }
@@ -161,7 +171,11 @@ impl Layout {
             at: [anonymous.1, blocks.1, shmem.1],
             file: Some(sum(self.file)?),
             cache: Some(sum(self.cache)?),
-            mlocked: self.mlocked(view)?,
+            mlocked: match self.mlocked {
+                Some(item) => self.of_zones(view, item)?,
+                None => None,
+            },
+            written: self.written(view)?,
             large: self.large.map(large).transpose()?,
             lists: Some(match &self.lists {
                 Ok(lists) => self.lists(view, lists).map_err(|why| not_read(&why)),
@@ -207,19 +221,40 @@ impl Layout {
         })
     }
 
-    /// Pages of all zones that are locked, and where the first zone counts them.
-    fn mlocked<M: PhysMemory + ?Sized>(
+    /// Reads the counters of writeback.
+    fn written<M: PhysMemory + ?Sized>(
         &self,
         view: View<'_, M>,
+    ) -> Result<Option<Written<(i64, u64)>>, StructureError> {
+        let Some(written) = self.written else {
+            return Ok(None);
+        };
+        let pending = self.of_zones(view, written.pending)?;
+        pending
+            .map(|pending| {
+                Ok(Written {
+                    dirty: self.sum(view, written.dirty)?,
+                    under_way: self.sum(view, written.under_way)?,
+                    pending,
+                })
+            })
+            .transpose()
+    }
+
+    /// A counter over all zones, and where the first zone has it.
+    fn of_zones<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+        item: u64,
     ) -> Result<Option<(i64, u64)>, StructureError> {
-        let Some((zones, counters, item)) = &self.mlocked else {
+        let Ok((zones, counters)) = &self.zones else {
             return Ok(None);
         };
         let mut sum = 0i64;
         for zone in zones {
-            sum = sum.wrapping_add(counters.read(view, *zone, *item, &self.cpus)?);
+            sum = sum.wrapping_add(counters.read(view, *zone, item, &self.cpus)?);
         }
-        let first = zones.first().map(|zone| counters.address(*zone, *item));
+        let first = zones.first().map(|zone| counters.address(*zone, item));
         Ok(first.map(|at| (sum, at)))
     }
 }

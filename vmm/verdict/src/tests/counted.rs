@@ -80,6 +80,7 @@ fn counted() -> Counted {
             cache: None,
             mlocked: None,
             large: None,
+            written: None,
             lists: None,
             cpus: 1,
         }),

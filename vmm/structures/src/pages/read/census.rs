@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Counts all pages of memory by their own `struct page`, whatever process maps them.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-use linux::counted::{Census, Large, Lists};
+use linux::counted::{Census, Large, Lists, Written};
 use linux::folio::Kind;
 use stage1::{lookup, Lookup, PhysMemory, PhysicalAddress, VirtualAddress};
 
@@ -26,6 +27,8 @@ struct Sums {
     /// does.
     counting: u64,
     silent: u64,
+    /// Page caches, and whether each is written back.
+    written: BTreeMap<u64, Option<bool>>,
 }
 
 /// The first page of a folio, or a folio of one page.
@@ -45,7 +48,7 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
     /// # Errors
     /// Why not all could be looked at.
     pub fn census(&self, mut spans: Vec<Range<u64>>) -> Result<Census, String> {
-        let bits = &self.layout.bits;
+        let (layout, bits) = (self.layout, &self.layout.bits);
         if bits.locked.is_none() || bits.lru.is_none() || !self.in_pages() {
             return Err(
                 "enum pageflags has no PG_locked or no PG_lru, or struct page an odd size".into(),
@@ -59,6 +62,8 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
         spans.sort_unstable_by_key(|span| span.start);
         let (mut sums, mut next) = (Sums::default(), 0);
         sums.census.large = Some(Large::default());
+        let is_known = layout.written.is_some() && bits.dirty.is_some() && bits.writeback.is_some();
+        sums.census.written = is_known.then(Written::default);
         sums.census.lists = bits.unevictable.map(|_| Lists::default());
         for span in spans {
             next = span.start.max(next);
@@ -219,6 +224,7 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
             sums.census.largest_mlocked = sums.census.largest_mlocked.max(pages);
         }
         self.lists(first, pages, &mut sums.census);
+        self.written(first, pages, sums);
         let locked = bits.locked.is_some_and(|bit| first.flags & bit != 0);
         let coming = locked && !is_mapped;
         if first.kind == Kind::Anonymous && first.order > 0 {
@@ -279,6 +285,33 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
         };
         *list += pages;
         census.largest_listed = census.largest_listed.max(pages);
+    }
+
+    /// Adds a folio that is dirty, or under writeback (`folio_account_dirtied()`, `__folio_start_writeback()`,
+    /// mm/page-writeback.c).
+    fn written(&self, first: &First<'_>, pages: i64, sums: &mut Sums) {
+        let (bits, census) = (&self.layout.bits, &mut sums.census);
+        let (Some(written), Some(layout)) = (&mut census.written, self.layout.written) else {
+            return;
+        };
+        let has = |bit: Option<u64>| bit.is_some_and(|bit| first.flags & bit != 0);
+        let swapbacked = first.flags & bits.swapbacked != 0;
+        if has(bits.writeback) {
+            written.under_way.add(pages, true);
+            written.pending.add(pages, true);
+            census.largest_written = census.largest_written.max(pages);
+        }
+        if first.kind != Kind::File || swapbacked || !has(bits.dirty) {
+            return;
+        }
+        let mapping = self.at.mapping.of(first.words);
+        let known = sums.written.entry(mapping);
+        let is_written = *known.or_insert_with(|| layout.is_written_back(self.view, mapping));
+        if is_written != Some(false) {
+            written.dirty.add(pages, is_written.is_some());
+            written.pending.add(pages, is_written.is_some());
+            census.largest_written = census.largest_written.max(pages);
+        }
     }
 
     /// How many pages of a large folio count entries of their own, and how many entries.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! L15: the kernel's counters of memory are what there is.
 
-use linux::counted::{Amount, Area, Census, Committed, Lists, Memory, Zone};
+use linux::counted::{Amount, Area, Census, Committed, Lists, Memory, Written, Zone};
 use linux::release::Release;
 
 use crate::all_mapped::AllMapped;
@@ -17,6 +17,8 @@ pub(crate) static RULE: Rule = Rule {
               NR_MLOCK over all zones is the number of pages of folios with PG_mlocked, but for as many as the largest of these has: the flag \
               and the count are not changed in one. NR_SHMEM_THPS and NR_FILE_THPS are the pages of folios of a PMD's size in the page cache of shmem \
               and of other files, NR_SHMEM_PMDMAPPED and NR_FILE_PMDMAPPED of those of them that PMDs map. \
+              NR_FILE_DIRTY is the pages of folios with PG_dirty in the page cache of files that are written back, NR_WRITEBACK of those with \
+              PG_writeback, NR_ZONE_WRITE_PENDING over all zones of both, each but for as many as the largest has. \
               NR_INACTIVE_ANON and NR_ACTIVE_ANON together are the pages of folios with PG_lru and PG_swapbacked, NR_INACTIVE_FILE and NR_ACTIVE_FILE of \
               those with PG_lru alone, NR_UNEVICTABLE of those with PG_lru and PG_unevictable, but for as many as the largest has; not judged while \
               somebody holds the lock of a list. From 6.15 on a folio is counted whole \
@@ -35,6 +37,7 @@ pub(crate) static RULE: Rule = Rule {
         "mm/rmap.c, __folio_mod_stat(), __folio_add_rmap(); mm/shmem.c, shmem_update_stats(); mm/page_alloc.c, account_freepages()",
         "mm/filemap.c, __filemap_add_folio(), filemap_unaccount_folio(); mm/swap_state.c, add_to_swap_cache()",
         "include/linux/mm_inline.h, update_lru_size(); mm/util.c, __vm_enough_memory(); mm/shmem.c, shmem_acct_size(), shmem_acct_blocks()",
+        "mm/page-writeback.c, folio_account_dirtied(), folio_clear_dirty_for_io(), __folio_start_writeback(), __folio_end_writeback()",
         "mm/vmstat.c, __mod_node_page_state(), refresh_cpu_vm_stats(); mm/mlock.c, mlock_folio(), __munlock_folio()",
     ],
     needs: &[Need::Vmas.less(), Need::Folios.all(), Need::Memory.half("mapped memory"), Need::Zones.half("free pages"), Need::Lists.part("the LRU lists"), Need::Committed.part("memory that is promised"), Need::Census.less()],
@@ -43,7 +46,7 @@ pub(crate) static RULE: Rule = Rule {
     identity: Identity::Sentence,
     on_break: OnBreak::GoOn,
     checks: &[Check::Counted(mapped), Check::Counted(free), Check::Counted(committed)],
-    synthetic: &["l15_less_counted_than_mapped", "l15_more_counted_than_mapped", "l15_as_much_as_there_is", "l15_locked_pages", "l15_free_pages", "l15_folios_of_a_pmd", "l15_lists_of_the_lru", "l15_memory_that_is_promised"],
+    synthetic: &["l15_less_counted_than_mapped", "l15_more_counted_than_mapped", "l15_as_much_as_there_is", "l15_locked_pages", "l15_free_pages", "l15_folios_of_a_pmd", "l15_lists_of_the_lru", "l15_what_is_to_be_written", "l15_memory_that_is_promised"],
     live: &["test_l15_mapped", "test_l15_free_pages", "test_l15_memory_that_is_promised"],
 };
 
@@ -138,6 +141,37 @@ fn counters(memory: &Memory, mapped: &AllMapped, census: Option<&Census>) -> Vec
             ),
         ]);
     }
+    if let Some(counted) = memory.written {
+        let there = census.and_then(|census| Some((census.written?, census.largest_written)));
+        let of = |counted, amount: fn(&Written<Amount>) -> Amount, what| {
+            // The flag and the count are not changed in one.
+            let there = there.map(|(written, largest)| {
+                let Amount { least, most } = amount(&written);
+                Amount {
+                    least: least - largest,
+                    most: most + largest,
+                }
+            });
+            not_all_mapped(counted, there, what)
+        };
+        all.extend([
+            of(
+                counted.dirty,
+                |it| it.dirty,
+                "files that are dirty and written back (NR_FILE_DIRTY)",
+            ),
+            of(
+                counted.under_way,
+                |it| it.under_way,
+                "memory that is being written (NR_WRITEBACK)",
+            ),
+            of(
+                counted.pending,
+                |it| it.pending,
+                "what is to be written, over all zones (NR_ZONE_WRITE_PENDING)",
+            ),
+        ]);
+    }
     if let Some(Ok(counted)) = &memory.lists {
         // `folio_isolate_lru()` clears PG_lru before it takes the lock under which the folio is counted down.
         let there = census.and_then(|census| Some((census.lists?, census.largest_listed)));
@@ -205,19 +239,19 @@ fn mapped(seen: &CountedSeen<'_>, counts: &mut Counts) {
 
 /// The sentence if more or less memory is promised than to whom it was.
 fn committed(seen: &CountedSeen<'_>, counts: &mut Counts) {
-    let Some(Ok(Committed {
+    let Some(Ok(committed)) = &seen.counted.committed else {
+        return;
+    };
+    let Committed {
         counted,
         vmas,
         shmem,
         ..
-    })) = seen.counted.committed
-    else {
-        return;
-    };
-    if counted == vmas + shmem {
+    } = committed;
+    if *counted == vmas + shmem {
         return;
     }
-    match &seen.mapped.more {
+    match committed.busy.as_ref().or(seen.mapped.more.as_ref()) {
         None => counts.wrong.push(format!(
             "the kernel counts {counted} pages as promised (vm_committed_as), and VMAs with VM_ACCOUNT have {vmas} and shmem's files {shmem}: both together must be as many"
         )),

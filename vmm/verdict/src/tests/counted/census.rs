@@ -2,7 +2,7 @@
 //! L12 and L15 where it is known what all pages of memory are.
 
 use crate::testing::id;
-use linux::counted::{Amount, Census, Committed, Large, Lists};
+use linux::counted::{Amount, Census, Committed, Large, Lists, Written};
 use linux::release::Release;
 
 use super::*;
@@ -31,6 +31,12 @@ fn whole() -> (Counted, Kernel) {
             shmem_mapped: amount(512, 512),
             file_mapped: amount(0, 0),
         }),
+        written: Some(Written {
+            dirty: amount(96, 100),
+            under_way: amount(16, 16),
+            pending: amount(112, 116),
+        }),
+        largest_written: 16,
         lists: Some(Lists {
             anonymous: 700,
             file: 90,
@@ -267,19 +273,62 @@ fn l15_lists_of_the_lru() {
 #[test]
 fn l15_memory_that_is_promised() {
     let (mut counted, kernel) = whole();
-    let mut judged = |by: i64, more: Option<&str>| {
+    let mut judged = |by: i64, more: Option<&str>, busy: Option<&str>| {
         counted.committed = Some(Ok(Committed {
             counted: 5000 + by,
             at: 0,
             vmas: 4000,
             shmem: 1000,
+            busy: busy.map(str::to_owned),
         }));
         let (verdict, open) = judged_as(&counted, &kernel, (&[], None), more);
         (errors(&verdict), verdict.not_judged.len(), open)
     };
-    assert_eq!(judged(0, None), (vec![], 0, 0));
-    for by in [1, -1] {
-        assert_eq!(judged(by, None), (vec![id("L15")], 0, 0), "{by}");
-        assert_eq!(judged(by, Some("a lock was held")), (vec![], 1, 1), "{by}");
+    let why = Some("a lock was held");
+    for (more, busy) in [(None, None), (why, None), (None, why)] {
+        assert_eq!(judged(0, more, busy), (vec![], 0, 0));
+        for by in [1, -1] {
+            let expected = match (more, busy) {
+                (None, None) => (vec![id("L15")], 0, 0),
+                _ => (vec![], 1, 1),
+            };
+            assert_eq!(judged(by, more, busy), expected, "{by}");
+        }
+    }
+}
+
+#[test]
+fn l15_what_is_to_be_written() {
+    let (good, kernel) = whole();
+    let judged = |written| {
+        let mut counted = good.clone();
+        counted.memory.as_mut().unwrap().written = Some(written);
+        errors(&judged(&counted, &kernel))
+    };
+    let right = Written {
+        dirty: (98, 0),
+        under_way: (16, 0),
+        pending: (114, 0),
+    };
+    assert_eq!(judged(right), []);
+    type Change = fn(&mut Written<(i64, u64)>) -> &mut i64;
+    let changes: [(Change, i64, i64); 3] = [
+        (|it| &mut it.dirty.0, 96, 100),
+        (|it| &mut it.under_way.0, 16, 16),
+        (|it| &mut it.pending.0, 112, 116),
+    ];
+    // As many as the largest folio has may be on their way, and what a CPU may be folding.
+    let open = 16 + OPEN;
+    for (change, least, most) in changes {
+        for (count, expected) in [
+            (least - open, vec![]),
+            (most + open, vec![]),
+            (least - open - 1, vec![id("L15")]),
+            (most + open + 1, vec![id("L15")]),
+        ] {
+            let mut written = right;
+            *change(&mut written) = count;
+            assert_eq!(judged(written), expected, "{written:?}");
+        }
     }
 }

@@ -45,6 +45,7 @@ pub(crate) fn layout(per_page: bool) -> Layout {
         swap: Some(Field(40, 8)),
         memcg: Some(Field(56, 8)),
         deferred: Some(Field(144, 16)),
+        written: None,
         per_page,
         bits: Bits {
             head: HEAD,
@@ -57,6 +58,8 @@ pub(crate) fn layout(per_page: bool) -> Layout {
             lru: Some(1 << 5),
             mlocked: Some(1 << 20),
             unevictable: Some(1 << 19),
+            dirty: Some(1 << 4),
+            writeback: Some(1 << 3),
         },
         types: PageTypes {
             buddy: 0xf0,
