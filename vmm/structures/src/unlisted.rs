@@ -163,7 +163,8 @@ impl Layout {
             // Without a signature (FEAT_PAuth).
             let address = address | view.upper.first.0;
             let within = |range: &&(Range<u64>, Doing)| range.0.contains(&address);
-            found = found.or(self.functions.iter().find(within).map(|(_, doing)| *doing));
+            let here = self.functions.iter().find(within).map(|(_, doing)| *doing);
+            found = with_outer(found, here);
             self.waiting
                 .as_ref()
                 .is_some_and(|it| it.contains(&address))
@@ -183,5 +184,34 @@ impl Layout {
             fp = word(0);
         }
         found
+    }
+}
+
+/// Returns the operation by the calls up to `found`, and that of the next outer one: the innermost, but exec() reads a file of
+/// shmem, and a collapse of pages charges one.
+fn with_outer(found: Option<Doing>, outer: Option<Doing>) -> Option<Doing> {
+    match found {
+        None | Some(Doing::Promise) => outer.or(found),
+        found => found,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_of_shmem_is_a_part_of_other_operations() {
+        let of = |calls: &[Option<Doing>]| calls.iter().copied().fold(None, with_outer);
+        let promise = Some(Doing::Promise);
+        assert_eq!(of(&[None, promise, None]), promise);
+        for outer in [Doing::Exec, Doing::Collapse, Doing::End] {
+            assert_eq!(of(&[promise, None, Some(outer)]), Some(outer));
+            assert_eq!(of(&[Some(outer), None, promise]), Some(outer));
+        }
+        assert_eq!(
+            of(&[Some(Doing::Fork), Some(Doing::End)]),
+            Some(Doing::Fork)
+        );
     }
 }
