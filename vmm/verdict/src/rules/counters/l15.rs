@@ -28,7 +28,7 @@ pub(crate) static RULE: Rule = Rule {
               each is only no less than what the judged processes map, and before 6.15 all but NR_SHMEM are no more than that and all else that entries of any address space map, where these are known and \
               nobody holds their locks; a note says so. In each zone \
               NR_FREE_PAGES is the sum of its lists of free blocks, without those that are isolated; not judged where the zone's \
-              lock is held. vm_committed_as is the pages of all VMAs with VM_ACCOUNT and those of shmem's files, of which some reserve what they may need; \
+              lock is held. Memory that is promised (vm_committed_as) is the pages of all VMAs with VM_ACCOUNT and those of shmem's files, of which some reserve what they may need; \
               not judged while a task makes, changes or takes down an address space or such a file. What \
               differs by no more than 128 pages for each CPU is left alone: a thread that folds a \
               CPU's part of a counter may be preempted between taking it and adding it.",

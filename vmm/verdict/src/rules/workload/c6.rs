@@ -11,8 +11,8 @@ pub(crate) static RULE: Rule = Rule {
     name: "C6",
     title: "a folio is on an LRU list, and marked as locked only where a locked VMA maps it",
     asserts: "In ranges that the checkpoint calls `unheld`, a folio of anonymous memory or of a page cache has PG_lru, or is in a batch of \
-              the LRU lists: reclaim would never find it. Not asked of one that has more references than are known, which C4 tells of, \
-              of hugetlb, and of broken memory. Of anonymous memory one that is on a list has PG_unevictable only with PG_mlocked. In ranges that the checkpoint calls `unheld`, a folio that no VMA with VM_LOCKED maps does not have PG_mlocked: it could \
+              the LRU lists: otherwise reclaim never finds it. Not asked of one that has more references than are known, which C4 tells of, \
+              of hugetlb, and of broken memory. Anonymous memory on a list has PG_unevictable only together with PG_mlocked. In ranges that the checkpoint calls `unheld`, a folio that no VMA with VM_LOCKED maps does not have PG_mlocked: it could \
               never be reclaimed. Asked of folios that judged processes alone map, and not of hugetlb. One that a locked VMA maps \
               may lack the mark: it is not given to all that come from swap (6.12, do_swap_page()), nor to large ones, and reclaim \
               gives it then (folio_referenced_one()).",
