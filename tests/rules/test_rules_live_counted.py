@@ -254,10 +254,10 @@ def test_l15_mapped(guest: Guest, paged: Area) -> None:
 
 
 def test_l15_memory_that_is_promised(guest: Guest, paged: Area) -> None:
-    """More or less is counted than VMAs and files have; a shared area and a private one add to it."""
+    """More or less is counted than VMAs and files have, and of a tmpfs; a shared and a private area add to it."""
 
-    def promised() -> dict[str, int]:
-        now: dict[str, int] = counted(guest)["committed"]
+    def promised() -> dict[str, Any]:
+        now: dict[str, Any] = counted(guest)["committed"]
         return now
 
     before, pages = promised(), 250
@@ -269,9 +269,11 @@ def test_l15_memory_that_is_promised(guest: Guest, paged: Area) -> None:
         both = promised()
         assert (private["vmas"] - before["vmas"], both["shmem"] - private["shmem"]) == (pages, pages)
         assert both["counted"] == both["vmas"] + both["shmem"]
-        for by in (-FAR, -1, 1, ALL):
-            wrong = word(guest, both["at"]) + by
-            assert broken(held, [(both["at"], wrong & (1 << 64) - 1)]) == [("L15", 0)], by
+        assert both["limited"]
+        for at in (both["at"], *(tmpfs["at"] for tmpfs in both["limited"])):
+            for by in (-FAR, -1, 1, ALL):
+                wrong = word(guest, at) + by
+                assert broken(held, [(at, wrong & (1 << 64) - 1)]) == [("L15", 0)], by
 
 
 def off_by(guest: Guest, held: Held, at: int, by: int) -> Errors:

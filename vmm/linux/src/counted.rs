@@ -101,6 +101,9 @@ pub struct Committed {
     pub vmas: i64,
     /// Pages of shmem's files: of those that reserve what they may need (no `VM_NORESERVE`) all, of others those that they have.
     pub shmem: i64,
+    /// File systems of shmem that have a limit (`size=`).
+    #[serde(default)]
+    pub limited: Vec<Limited>,
     /// Reason why some may be counted and not there, or the other way round.
     pub busy: Option<String>,
 }
@@ -109,8 +112,23 @@ impl Committed {
     /// Returns whether the count differs, and another instant may show that it does not.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        self.busy.is_some() && self.counted != self.vmas + self.shmem
+        let differs = |it: &Limited| it.used != it.alloced;
+        let wrong = self.counted != self.vmas + self.shmem || self.limited.iter().any(differs);
+        self.busy.is_some() && wrong
     }
+}
+
+/// A tmpfs that has a limit, and what it counts towards that, in pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Limited {
+    /// Minor number of its device (`st_dev`), whose major number is 0.
+    pub device: u64,
+    /// `used_blocks`.
+    pub used: i64,
+    /// Address of the count.
+    pub at: u64,
+    /// Pages that its files have, in memory and in swap (`alloced`).
+    pub alloced: i64,
 }
 
 /// One swap area.
@@ -450,7 +468,10 @@ impl Counted {
             }
         }
         let committed = self.committed.iter_mut().flatten();
-        places.extend(committed.map(|committed| &mut committed.at));
+        for committed in committed {
+            places.push(&mut committed.at);
+            places.extend(committed.limited.iter_mut().map(|it| &mut it.at));
+        }
         let areas = self.swap.iter_mut().flat_map(|swap| &mut swap.areas);
         places.extend(areas.map(|area| &mut area.at));
         for zone in self.zones.iter_mut().flatten() {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Memory that is promised (`vm_committed_as`, mm/util.c), and to whom: VMAs with `VM_ACCOUNT`, and files of shmem.
+//! Memory that is promised (`vm_committed_as`, mm/util.c), and to whom: VMAs with `VM_ACCOUNT`, and files of shmem, with the
+//! pages that each tmpfs counts towards its limit.
 
 use std::collections::BTreeSet;
 
-use linux::counted::Committed;
+use linux::counted::{Committed, Limited};
 use stage1::PhysMemory;
 
 use crate::kernel::View;
@@ -15,13 +16,19 @@ use crate::{maple, tasks, vmas, Kernel, StructureError};
 /// Where they are.
 #[derive(Debug)]
 pub(super) struct Layout {
-    /// `vm_committed_as`, a `struct percpu_counter`.
+    /// The address of `vm_committed_as`.
     counter: u64,
+    counters: Counters,
+    spaces: Spaces,
+    files: Files,
+}
+
+/// A `struct percpu_counter`.
+#[derive(Debug)]
+struct Counters {
     count: Member,
     of_cpus: Member,
     cpus: PerCpu,
-    spaces: Spaces,
-    files: Files,
 }
 
 /// All address spaces, and their VMAs.
@@ -54,6 +61,11 @@ struct Files {
     inode: u64,
     flags: Member,
     alloced: Member,
+    /// `super_block.s_dev` and `s_fs_info`, and `max_blocks` and `used_blocks` of the `struct shmem_sb_info` there.
+    device: Member,
+    own_info: Member,
+    limit: Member,
+    used: Member,
 }
 
 /// `VM_NORESERVE`; from 7.0 on `SHMEM_F_NORESERVE` (include/linux/shmem_fs.h). No kernel has the other's bit there.
@@ -71,9 +83,11 @@ impl Layout {
         let counter = |name| kernel.types.member("percpu_counter", name);
         Ok(Layout {
             counter: kernel.variable("vm_committed_as")?,
-            count: counter("count")?,
-            of_cpus: counter("counters")?,
-            cpus: PerCpu::new(kernel, view)?,
+            counters: Counters {
+                count: counter("count")?,
+                of_cpus: counter("counters")?,
+                cpus: PerCpu::new(kernel, view)?,
+            },
             spaces: Spaces::new(kernel, view)?,
             files: Files::new(kernel)?,
         })
@@ -85,21 +99,29 @@ impl Layout {
         &self,
         view: View<'_, M>,
     ) -> Result<Committed, StructureError> {
-        let mut busy = None;
+        let (mut busy, mut limited) = (None, Vec::new());
+        let files = (&self.counters, &mut limited);
         Ok(Committed {
-            counted: self.counted(view)?,
-            at: self.counter.wrapping_add(self.count.offset),
+            counted: self.counters.sum(view, self.counter)?,
+            at: self.counter.wrapping_add(self.counters.count.offset),
             vmas: self.spaces.accounted(view, &mut busy)?,
-            shmem: self.files.accounted(view, &mut busy)?,
+            shmem: self.files.accounted(view, files, &mut busy)?,
+            limited,
             busy,
         })
     }
+}
 
-    /// `percpu_counter_sum()`.
-    fn counted<M: PhysMemory + ?Sized>(&self, view: View<'_, M>) -> Result<i64, StructureError> {
-        let what = "vm_committed_as";
-        let mut sum = view.number(what, self.counter, self.count)? as i64;
-        let of_cpus = view.number(what, self.counter, self.of_cpus)?;
+impl Counters {
+    /// `percpu_counter_sum()` of the one at `at`.
+    fn sum<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+        at: u64,
+    ) -> Result<i64, StructureError> {
+        let what = "a percpu_counter";
+        let mut sum = view.number(what, at, self.count)? as i64;
+        let of_cpus = view.number(what, at, self.of_cpus)?;
         for cpu in 0..self.cpus.offsets.len() {
             let own = view.number(what, self.cpus.address(of_cpus, cpu), word(4))?;
             sum = sum.wrapping_add(i64::from(own as u32 as i32));
@@ -178,13 +200,18 @@ impl Files {
             inode: member("shmem_inode_info", "vfs_inode")?.offset,
             flags: member("shmem_inode_info", "flags")?,
             alloced: member("shmem_inode_info", "alloced")?,
+            device: member("super_block", "s_dev")?,
+            own_info: member("super_block", "s_fs_info")?,
+            limit: member("shmem_sb_info", "max_blocks")?,
+            used: member("shmem_sb_info", "used_blocks")?,
         })
     }
 
-    /// Pages of all files (`shmem_acct_size()`, `shmem_acct_blocks()`, mm/shmem.c).
+    /// Pages of all files (`shmem_acct_size()`, `shmem_acct_blocks()`, mm/shmem.c), and the file systems that have a limit.
     fn accounted<M: PhysMemory + ?Sized>(
         &self,
         view: View<'_, M>,
+        (counters, limited): (&Counters, &mut Vec<Limited>),
         busy: &mut Option<String>,
     ) -> Result<i64, StructureError> {
         let all = view.list(WHAT, (self.super_blocks, self.next), MOST_SUPER_BLOCKS)?;
@@ -199,13 +226,27 @@ impl Files {
                 *busy = Some("somebody held the lock of the files of a tmpfs".into());
             }
             let list = block.wrapping_add(self.inodes.offset);
+            let mut alloced = 0;
             for node in view.list(WHAT, (list, self.next), MOST_FILES)? {
                 let inode = node.wrapping_sub(self.in_inodes.offset);
                 let info = inode.wrapping_sub(self.inode);
+                let own = view.number(WHAT, info, self.alloced)?;
+                alloced += own as i64;
                 let reserves = view.number(WHAT, info, self.flags)? & NORESERVE == 0;
                 pages = pages.wrapping_add(match reserves {
                     true => view.number(WHAT, inode, self.size)?.div_ceil(bytes),
-                    false => view.number(WHAT, info, self.alloced)?,
+                    false => own,
+                });
+            }
+            let info = view.number(WHAT, block, self.own_info)?;
+            if view.number(WHAT, info, self.limit)? != 0 {
+                let at = info.wrapping_add(self.used.offset);
+                limited.push(Limited {
+                    // MINORBITS is 20 (include/linux/kdev_t.h).
+                    device: view.number(WHAT, block, self.device)? & 0xf_ffff,
+                    used: counters.sum(view, at)?,
+                    at: at.wrapping_add(counters.count.offset),
+                    alloced,
                 });
             }
         }

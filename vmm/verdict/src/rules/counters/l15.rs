@@ -28,7 +28,7 @@ pub(crate) static RULE: Rule = Rule {
               each is only no less than what the judged processes map, and before 6.15 all but NR_SHMEM are no more than that and all else that entries of any address space map, where these are known and \
               nobody holds their locks; a note says so. In each zone \
               NR_FREE_PAGES is the sum of its lists of free blocks, without those that are isolated; not judged where the zone's \
-              lock is held. Memory that is promised (vm_committed_as) is the pages of all VMAs with VM_ACCOUNT and those of shmem's files, of which some reserve what they may need; \
+              lock is held. Memory that is promised (vm_committed_as) is the pages of all VMAs with VM_ACCOUNT and those of shmem's files, of which some reserve what they may need. A tmpfs with a limit counts the pages that its files have, in memory and in swap (used_blocks). Both are \
               not judged while a task makes, changes or takes down an address space or such a file. What \
               differs by no more than 128 pages for each CPU is left alone: a thread that folds a \
               CPU's part of a counter may be preempted between taking it and adding it.",
@@ -237,7 +237,7 @@ fn mapped(seen: &CountedSeen<'_>, counts: &mut Counts) {
     }
 }
 
-/// The sentence if more or less memory is promised than to whom it was.
+/// The sentences if more or less memory is promised than to whom it was, and where a tmpfs counts otherwise than its files.
 fn committed(seen: &CountedSeen<'_>, counts: &mut Counts) {
     let Some(Ok(committed)) = &seen.counted.committed else {
         return;
@@ -246,18 +246,30 @@ fn committed(seen: &CountedSeen<'_>, counts: &mut Counts) {
         counted,
         vmas,
         shmem,
+        limited,
         ..
     } = committed;
-    if *counted == vmas + shmem {
-        return;
-    }
-    match committed.busy.as_ref().or(seen.mapped.more.as_ref()) {
-        None => counts.wrong.push(format!(
+    let mut wrong = Vec::new();
+    if *counted != vmas + shmem {
+        wrong.push(format!(
             "the kernel counts {counted} pages as promised (vm_committed_as), and VMAs with VM_ACCOUNT have {vmas} and shmem's files {shmem}: both together must be as many"
-        )),
+        ));
+    }
+    let limited = limited.iter().filter(|it| it.used != it.alloced);
+    wrong.extend(limited.map(|it| {
+        format!(
+            "the tmpfs of device 0:{} counts {} pages (used_blocks), and its files have {}: they must be equal",
+            it.device, it.used, it.alloced
+        )
+    }));
+    match committed.busy.as_ref().or(seen.mapped.more.as_ref()) {
+        None => counts.wrong.extend(wrong),
         Some(why) => {
-            counts.uncounted += 1;
-            counts.not_judged.push(format!("L15 was not judged for memory that is promised, of which the kernel counts {counted} pages and {} were seen: {why}", vmas + shmem));
+            counts.uncounted += wrong.len() as u64;
+            let open = wrong
+                .iter()
+                .map(|it| format!("L15 was not judged for what is promised: {it}: {why}"));
+            counts.not_judged.extend(open);
         }
     }
 }

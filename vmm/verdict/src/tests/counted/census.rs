@@ -2,7 +2,7 @@
 //! L12 and L15 where it is known what all pages of memory are.
 
 use crate::testing::id;
-use linux::counted::{Amount, Census, Committed, Large, Lists, Written};
+use linux::counted::{Amount, Census, Committed, Large, Limited, Lists, Written};
 use linux::release::Release;
 
 use super::*;
@@ -273,12 +273,21 @@ fn l15_lists_of_the_lru() {
 #[test]
 fn l15_memory_that_is_promised() {
     let (mut counted, kernel) = whole();
-    let mut judged = |by: i64, more: Option<&str>, busy: Option<&str>| {
+    let mut judged = |(by, tmpfs): (i64, i64), more: Option<&str>, busy: Option<&str>| {
         counted.committed = Some(Ok(Committed {
             counted: 5000 + by,
             at: 0,
             vmas: 4000,
             shmem: 1000,
+            limited: vec![
+                Limited {
+                    device: 23,
+                    used: 300 + tmpfs,
+                    at: 0,
+                    alloced: 300,
+                },
+                Limited::default(),
+            ],
             busy: busy.map(str::to_owned),
         }));
         let (verdict, open) = judged_as(&counted, &kernel, (&[], None), more);
@@ -286,13 +295,19 @@ fn l15_memory_that_is_promised() {
     };
     let why = Some("a lock was held");
     for (more, busy) in [(None, None), (why, None), (None, why)] {
-        assert_eq!(judged(0, more, busy), (vec![], 0, 0));
-        for by in [1, -1] {
+        assert_eq!(judged((0, 0), more, busy), (vec![], 0, 0));
+        for (by, count) in [
+            ((1, 0), 1),
+            ((-1, 0), 1),
+            ((0, 1), 1),
+            ((0, -1), 1),
+            ((9, 9), 2),
+        ] {
             let expected = match (more, busy) {
-                (None, None) => (vec![id("L15")], 0, 0),
-                _ => (vec![], 1, 1),
+                (None, None) => (vec![id("L15"); count], 0, 0),
+                _ => (vec![], count, count as u64),
             };
-            assert_eq!(judged(by, more, busy), expected, "{by}");
+            assert_eq!(judged(by, more, busy), expected, "{by:?}");
         }
     }
 }
