@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from folioscope import Session
 
-from command import ROOT, Running, folioscope
+from command import ROOT, Running, folioscope, wait_until
 from test_bad_input import AT_ONCE, told
 
 
@@ -150,9 +150,11 @@ def test_output_that_is_no_file(core: Path, tmp_path: Path) -> None:
             folioscope("check", core, option, fifo, seconds=AT_ONCE), f"for {option}", "no process reads from this FIFO"
         )
         told(folioscope("check", core, option, tmp_path, seconds=AT_ONCE), f"for {option} and found a directory")
-    # Somebody reads: a pipe of a shell, say.
+    # Somebody reads: a pipe of a shell, say. It is open for writing until the reader has it, who would wait.
     with subprocess.Popen(["cat", fifo], stdout=subprocess.PIPE) as reader:
-        folioscope("check", core, "--json", fifo).ok()
+        with open(os.open(fifo, os.O_RDWR), "rb", buffering=0):
+            assert wait_until(lambda: fifo in map(Path.readlink, Path(f"/proc/{reader.pid}/fd").iterdir()), AT_ONCE)
+            folioscope("check", core, "--json", fifo).ok()
         assert json.loads(reader.communicate()[0])["outcome"] == "ok"
     assert '"outcome": "ok"' in folioscope("check", core, "--json", "/proc/self/fd/1").ok()
 
