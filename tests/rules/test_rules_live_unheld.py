@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: GPL-2.0-only
 """What nothing else holds, made wrong from outside: a reference too many (C4), a lost dirty state (C5), a lock that
-stays (C6), a lost charge (C7)."""
+stays and a list that lacks it (C6), a lost charge (C7)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ pytestmark = pytest.mark.every_granule
 
 #: ``PG_uptodate`` and ``PG_dirty`` of 6.12 (include/linux/page-flags.h).
 UPTODATE, DIRTY = 1 << 3, 1 << 4
-#: ``PG_mlocked``.
-MLOCKED = 1 << 19
+#: ``PG_lru``, ``PG_unevictable`` and ``PG_mlocked``.
+LRU, UNEVICTABLE, MLOCKED = 1 << 5, 1 << 18, 1 << 19
 #: ``memcg_data`` of a struct page.
 MEMCG_DATA = 56
 
@@ -68,7 +68,7 @@ def test_lost_dirty_state_is_named(guest: Guest, process: Process, layout: Layou
 
 
 def test_a_lock_that_stays_is_named(guest: Guest, folded: Area, paged: Area, layout: Layout) -> None:
-    """A page and a large folio that no locked VMA maps have the mark of those that one does."""
+    """A page and a large folio that no locked VMA maps have the mark of those that one does; or are on no list."""
     locked = paged.process.map(4 * layout.page, hint="nohugepage")
     locked.write()
     locked.mlock()
@@ -78,11 +78,15 @@ def test_a_lock_that_stays_is_named(guest: Guest, folded: Area, paged: Area, lay
             page = page_of(guest, held.judge(expectations=[unheld(area)]), area.address, layout)
             flags = word(guest, page.at + FLAGS)
             assert bool(flags & MLOCKED) == marked == ("mlocked" in guest.page(page.pfn).folio_flags)
+            assert bool(flags & UNEVICTABLE) == marked
             other = [(page.at + FLAGS, flags ^ MLOCKED)]
             assert broken(held, other) == []
-            # What reclaim would find is none.
-            errors = [] if marked else [("C6", area.address)]
-            assert broken(held, other, expectations=[unheld(area)]) == errors
+            # Reclaim would never find it: marked and not locked, or not marked and on the list of what is.
+            assert broken(held, other, expectations=[unheld(area)]) == [("C6", area.address)]
+            neither = [(page.at + FLAGS, flags & ~(MLOCKED | UNEVICTABLE))]
+            assert broken(held, neither, expectations=[unheld(area)]) == []
+            nowhere = [(page.at + FLAGS, flags & ~LRU)]
+            assert broken(held, nowhere, expectations=[unheld(area)]) == [("C6", area.address)]
 
 
 def test_a_lost_charge_is_named(guest: Guest, folded: Area, paged: Area, layout: Layout) -> None:
