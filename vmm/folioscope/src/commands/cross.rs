@@ -106,27 +106,27 @@ impl Cross {
         // Errors of the states themselves, which no operation has made: each is told once.
         let mut told = BTreeSet::new();
         let mut ledger = match cross::prepare(&mut guest) {
-            Ok(ledger) => ledger,
+            Ok(ledger) => Some(ledger),
             // What the kernel has reported by then is judged all the same.
             Err(error) => {
                 let error = control::keep(&mut guest, &self.guest.out, error);
-                let mut report = nothing();
+                let report = report.get_or_insert_with(nothing);
                 report.push_not_judged(format!("the start of the crossing: {error}"));
-                let steps = reported_steps(&self.report, &mut guest, "start", text)?;
-                steps_reported
-                    .into_iter()
-                    .chain(steps)
-                    .for_each(|step| report.push(step));
-                return self.report.finish(&mut report, &picture);
+                steps_reported.extend(reported_steps(&self.report, &mut guest, "start", text)?);
+                lost = true;
+                None
             }
         };
-        let mut names = self.record.then(|| guest.names_known());
+        let mut names = (self.record && !lost).then(|| guest.names_known());
         if let Some(names) = &mut names {
             let step = sequences(&mut guest, names, "boot", None)?;
             self.tell_and_keep(step, &mut steps_reported, text)?;
         }
         'all: for operations in &chosen.operations {
             for acting in [Acting::Alone, Acting::Parent, Acting::Child] {
+                let Some(ledger) = &mut ledger else {
+                    break 'all;
+                };
                 let name = format!("{}{}", cross::name_of(operations), acting.suffix());
                 let now = started.elapsed().as_secs();
                 let played = table.rows.len();
