@@ -52,3 +52,46 @@ impl PerCpu {
         variable.wrapping_add(self.offsets[cpu])
     }
 }
+
+/// Layout of a `struct percpu_counter`.
+#[derive(Clone, Debug)]
+pub(crate) struct PerCpuCounter {
+    count: Member,
+    of_cpus: Member,
+    cpus: PerCpu,
+}
+
+impl PerCpuCounter {
+    pub fn new<M: PhysMemory + ?Sized>(
+        kernel: &Kernel,
+        view: View<'_, M>,
+    ) -> Result<PerCpuCounter, StructureError> {
+        let member = |name| kernel.types.member("percpu_counter", name);
+        Ok(PerCpuCounter {
+            count: member("count")?,
+            of_cpus: member("counters")?,
+            cpus: PerCpu::new(kernel, view)?,
+        })
+    }
+
+    /// The address of the shared part of the one at `at`.
+    pub fn place(&self, at: u64) -> u64 {
+        at.wrapping_add(self.count.offset)
+    }
+
+    /// `percpu_counter_sum()` of the one at `at`, and not cut off at 0.
+    pub fn sum<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+        at: u64,
+    ) -> Result<i64, StructureError> {
+        let what = "a percpu_counter";
+        let mut sum = view.number(what, at, self.count)? as i64;
+        let of_cpus = view.number(what, at, self.of_cpus)?;
+        for cpu in 0..self.cpus.offsets.len() {
+            let own = view.number(what, self.cpus.address(of_cpus, cpu), word(4))?;
+            sum = sum.wrapping_add(i64::from(own as u32 as i32));
+        }
+        Ok(sum)
+    }
+}

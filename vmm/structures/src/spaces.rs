@@ -10,7 +10,7 @@ use untrusted::Text;
 
 use crate::kernel::View;
 use crate::lock::{Lock, SpinLock};
-use crate::per_cpu::{word, PerCpu};
+use crate::per_cpu::PerCpuCounter;
 use crate::tasks::{self, Process};
 use crate::types::Member;
 use crate::{vmas, Kernel, StructureError};
@@ -94,9 +94,7 @@ struct VmCounters {
 struct Counters {
     array: Member,
     size: u64,
-    count: Member,
-    of_cpus: Member,
-    cpus: PerCpu,
+    counter: PerCpuCounter,
 }
 
 /// `MM_FILEPAGES`, `MM_ANONPAGES`, `MM_SWAPENTS`, `MM_SHMEMPAGES`: an enumeration without a name
@@ -215,7 +213,8 @@ impl Layout {
     #[must_use]
     pub fn counter(&self, mm: u64, index: u64) -> Option<u64> {
         let counters = self.counters.as_ref()?;
-        Some(mm + counters.array.offset + index * counters.size + counters.count.offset)
+        let at = counters.array.offset + index * counters.size;
+        Some(counters.counter.place(mm.wrapping_add(at)))
     }
 
     /// Where the kernel counts the bytes of page tables of the address space at `mm`.
@@ -339,7 +338,6 @@ impl Counters {
         kernel: &Kernel,
         view: View<'_, M>,
     ) -> Result<Counters, StructureError> {
-        let counter = |name| kernel.types.member("percpu_counter", name);
         let array = kernel.types.member("mm_struct", "rss_stat")?;
         let size = kernel.types.size("percpu_counter")?;
         if array.elements != COUNTERS as u64 || array.size != size * array.elements {
@@ -348,28 +346,19 @@ impl Counters {
         Ok(Counters {
             array,
             size,
-            count: counter("count")?,
-            of_cpus: counter("counters")?,
-            cpus: PerCpu::new(kernel, view)?,
+            counter: PerCpuCounter::new(kernel, view)?,
         })
     }
 
-    /// `percpu_counter_sum()` of each.
     fn read<M: PhysMemory + ?Sized>(
         &self,
         view: View<'_, M>,
         mm: u64,
     ) -> Result<Rss, StructureError> {
-        let what = "an address space's counters";
         let mut sums = [0; COUNTERS];
         for (index, sum) in sums.iter_mut().enumerate() {
             let counter = mm.wrapping_add(self.array.offset + index as u64 * self.size);
-            *sum = view.number(what, counter, self.count)? as i64;
-            let of_cpus = view.number(what, counter, self.of_cpus)?;
-            for cpu in 0..self.cpus.offsets.len() {
-                let own = view.number(what, self.cpus.address(of_cpus, cpu), word(4))?;
-                *sum += i64::from(own as u32 as i32);
-            }
+            *sum = self.counter.sum(view, counter)?;
         }
         let [file, anonymous, swapped, shmem] = sums;
         Ok(Rss {

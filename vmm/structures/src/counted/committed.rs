@@ -9,7 +9,7 @@ use stage1::PhysMemory;
 
 use crate::kernel::View;
 use crate::lock::{Lock, RwSemaphore, SpinLock};
-use crate::per_cpu::{word, PerCpu};
+use crate::per_cpu::PerCpuCounter;
 use crate::types::Member;
 use crate::{maple, tasks, vmas, Kernel, StructureError};
 
@@ -18,17 +18,9 @@ use crate::{maple, tasks, vmas, Kernel, StructureError};
 pub(super) struct Layout {
     /// The address of `vm_committed_as`.
     counter: u64,
-    counters: Counters,
+    counters: PerCpuCounter,
     spaces: Spaces,
     files: Files,
-}
-
-/// A `struct percpu_counter`.
-#[derive(Debug)]
-struct Counters {
-    count: Member,
-    of_cpus: Member,
-    cpus: PerCpu,
 }
 
 /// All address spaces, and their VMAs.
@@ -80,14 +72,9 @@ impl Layout {
         kernel: &Kernel,
         view: View<'_, M>,
     ) -> Result<Layout, StructureError> {
-        let counter = |name| kernel.types.member("percpu_counter", name);
         Ok(Layout {
             counter: kernel.variable("vm_committed_as")?,
-            counters: Counters {
-                count: counter("count")?,
-                of_cpus: counter("counters")?,
-                cpus: PerCpu::new(kernel, view)?,
-            },
+            counters: PerCpuCounter::new(kernel, view)?,
             spaces: Spaces::new(kernel, view)?,
             files: Files::new(kernel)?,
         })
@@ -103,30 +90,12 @@ impl Layout {
         let files = (&self.counters, &mut limited);
         Ok(Committed {
             counted: self.counters.sum(view, self.counter)?,
-            at: self.counter.wrapping_add(self.counters.count.offset),
+            at: self.counters.place(self.counter),
             vmas: self.spaces.accounted(view, &mut busy)?,
             shmem: self.files.accounted(view, files, &mut busy)?,
             limited,
             busy,
         })
-    }
-}
-
-impl Counters {
-    /// `percpu_counter_sum()` of the one at `at`.
-    fn sum<M: PhysMemory + ?Sized>(
-        &self,
-        view: View<'_, M>,
-        at: u64,
-    ) -> Result<i64, StructureError> {
-        let what = "a percpu_counter";
-        let mut sum = view.number(what, at, self.count)? as i64;
-        let of_cpus = view.number(what, at, self.of_cpus)?;
-        for cpu in 0..self.cpus.offsets.len() {
-            let own = view.number(what, self.cpus.address(of_cpus, cpu), word(4))?;
-            sum = sum.wrapping_add(i64::from(own as u32 as i32));
-        }
-        Ok(sum)
     }
 }
 
@@ -167,7 +136,7 @@ impl Spaces {
                 continue;
             }
             if self.lock.read(view, mm)? != Lock::Free {
-                let why = format!("somebody held the mmap_lock of process {}", process.tgid);
+                let why = format!("the mmap_lock of process {} was held", process.tgid);
                 *busy = Some(why);
             }
             for entry in self
@@ -211,7 +180,7 @@ impl Files {
     fn accounted<M: PhysMemory + ?Sized>(
         &self,
         view: View<'_, M>,
-        (counters, limited): (&Counters, &mut Vec<Limited>),
+        (counters, limited): (&PerCpuCounter, &mut Vec<Limited>),
         busy: &mut Option<String>,
     ) -> Result<i64, StructureError> {
         let all = view.list(WHAT, (self.super_blocks, self.next), MOST_SUPER_BLOCKS)?;
@@ -223,7 +192,7 @@ impl Files {
             }
             let lock = block.wrapping_add(self.lock_of.offset);
             if self.lock.is_held(view, lock)? {
-                *busy = Some("somebody held the lock of the files of a tmpfs".into());
+                *busy = Some("the lock of a tmpfs's list of inodes was held".into());
             }
             let list = block.wrapping_add(self.inodes.offset);
             let mut alloced = 0;
@@ -245,7 +214,7 @@ impl Files {
                     // MINORBITS is 20 (include/linux/kdev_t.h).
                     device: view.number(WHAT, block, self.device)? & 0xf_ffff,
                     used: counters.sum(view, at)?,
-                    at: at.wrapping_add(counters.count.offset),
+                    at: counters.place(at),
                     alloced,
                 });
             }

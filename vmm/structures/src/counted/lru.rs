@@ -21,7 +21,7 @@ pub(super) struct Layout {
     of_nodes: Vec<u64>,
     cgroups: Option<OfCgroups>,
     /// Counters of a node (`enum node_stat_item`).
-    pub(super) items: Lists<[u64; 2]>,
+    pub(super) items: Lists<Vec<u64>>,
 }
 
 /// Members that lead from a memory cgroup to its lists.
@@ -52,8 +52,6 @@ impl Layout {
                 numbers: nodes.iter().map(|(number, _)| *number).collect(),
             })
         };
-        // There is one counter of those that are looked through no more.
-        let unevictable = item("NR_UNEVICTABLE")?;
         Ok(Layout {
             lock: SpinLock::new(types)?,
             of_lists: types.member("lruvec", "lru_lock")?,
@@ -63,9 +61,9 @@ impl Layout {
                 .collect(),
             cgroups: Cgroups::new(kernel)?.map(of_cgroups).transpose()?,
             items: Lists {
-                anonymous: [item("NR_INACTIVE_ANON")?, item("NR_ACTIVE_ANON")?],
-                file: [item("NR_INACTIVE_FILE")?, item("NR_ACTIVE_FILE")?],
-                unevictable: [unevictable; 2],
+                anonymous: vec![item("NR_INACTIVE_ANON")?, item("NR_ACTIVE_ANON")?],
+                file: vec![item("NR_INACTIVE_FILE")?, item("NR_ACTIVE_FILE")?],
+                unevictable: vec![item("NR_UNEVICTABLE")?],
             },
         })
     }
@@ -95,7 +93,7 @@ impl Layout {
                 return Err(StructureError::Inconsistent {
                     what,
                     va: lists,
-                    why: "somebody held their lock".into(),
+                    why: "their lock was held".into(),
                 });
             }
         }

@@ -206,18 +206,19 @@ impl Layout {
         lists: &lru::Layout,
     ) -> Result<Lists<(i64, u64)>, StructureError> {
         lists.is_at_rest(view)?;
-        let both = |[inactive, active]: [u64; 2]| {
-            let (first, at) = self.sum(view, inactive)?;
-            match inactive == active {
-                true => Ok((first, at)),
-                false => Ok::<_, StructureError>((first + self.sum(view, active)?.0, at)),
+        // Together, and where the first of them is.
+        let all = |items: &[u64]| {
+            let mut sum = (0, 0);
+            for item in items.iter().rev() {
+                let (count, at) = self.sum(view, *item)?;
+                sum = (sum.0 + count, at);
             }
+            Ok::<_, StructureError>(sum)
         };
-        let items = lists.items;
         Ok(Lists {
-            anonymous: both(items.anonymous)?,
-            file: both(items.file)?,
-            unevictable: both(items.unevictable)?,
+            anonymous: all(&lists.items.anonymous)?,
+            file: all(&lists.items.file)?,
+            unevictable: all(&lists.items.unevictable)?,
         })
     }
 
