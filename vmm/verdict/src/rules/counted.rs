@@ -57,6 +57,12 @@ pub fn judge_counted(
         let said = format!("That all counters of {counters} are just what there is was not judged");
         note(first, &said, why);
     }
+    let is_asked = counted.memory.iter().any(|memory| memory.written.is_some());
+    if is_asked && census.is_ok_and(|census| census.written.is_none()) {
+        let why = "the kernel's types do not lead from a page cache to its device";
+        let said = format!("What L15 says of writeback was not judged: {why}");
+        first.notes.push(said);
+    }
     let reasons = counts.not_judged.into_iter().chain(counts.locked);
     let reasons = reasons.map(|reason| NotJudged { reason });
     first.not_judged.extend(reasons);

@@ -21,15 +21,15 @@ pub(crate) static RULE: Rule = Rule {
               PG_writeback, NR_ZONE_WRITE_PENDING over all zones of both, each but for as many as the largest has. \
               NR_INACTIVE_ANON and NR_ACTIVE_ANON together are the pages of folios with PG_lru and PG_swapbacked, NR_INACTIVE_FILE and NR_ACTIVE_FILE of \
               those with PG_lru alone, NR_UNEVICTABLE of those with PG_lru and PG_unevictable, but for as many as the largest has; not judged while \
-              somebody holds the lock of a list. From 6.15 on a folio is counted whole \
+              the lock of a list is held. From 6.15 on a folio is counted whole \
               once any of it is mapped where no page of a large one counts its own entries (CONFIG_NO_PAGE_MAPCOUNT). Folios that are locked and mapped \
               nowhere, and of files those on no LRU list, may be in a cache or not. \
               Where not all pages could be looked at, or L2, L7, L8, L9 or L10 has told of pages, \
               each is only no less than what the judged processes map, and before 6.15 all but NR_SHMEM are no more than that and all else that entries of any address space map, where these are known and \
               nobody holds their locks; a note says so. In each zone \
               NR_FREE_PAGES is the sum of its lists of free blocks, without those that are isolated; not judged where the zone's \
-              lock is held. Memory that is promised (vm_committed_as) is the pages of all VMAs with VM_ACCOUNT and those of shmem's files, of which some reserve what they may need. A tmpfs with a limit counts the pages that its files have, in memory and in swap (used_blocks). Both are \
-              not judged while a task makes, changes or takes down an address space or such a file. What \
+              lock is held. Memory that is promised (vm_committed_as) is the pages of all VMAs with VM_ACCOUNT and those of shmem's files: the size of one that reserves it (no VM_NORESERVE), the pages of others. A tmpfs with a limit counts the pages that its files have, in memory and in swap (used_blocks). Neither is \
+              judged while a task makes, changes or takes down an address space or such a file. What \
               differs by no more than 128 pages for each CPU is left alone: a thread that folds a \
               CPU's part of a counter may be preempted between taking it and adding it.",
     tier: Tier::Linux,
@@ -103,12 +103,13 @@ fn counters(memory: &Memory, mapped: &AllMapped, census: Option<&Census>) -> Vec
         exact: false,
         ..of(counted, 0, there, what)
     };
-    let around = |pages: i64, largest: i64| Amount {
-        least: pages - largest,
-        most: pages + largest,
+    // The flag and the count are not changed in one.
+    let around = |there: Amount, largest: i64| Amount {
+        least: there.least - largest,
+        most: there.most + largest,
     };
     all.extend(memory.mlocked.map(|counted| {
-        let there = census.map(|it| around(it.mlocked, it.largest_mlocked));
+        let there = census.map(|it| around(it.mlocked.into(), it.largest_mlocked));
         not_all_mapped(counted, there, "memory that is locked (NR_MLOCK)")
     }));
     all.extend(memory.cache.map(|counted| {
@@ -144,14 +145,7 @@ fn counters(memory: &Memory, mapped: &AllMapped, census: Option<&Census>) -> Vec
     if let Some(counted) = memory.written {
         let there = census.and_then(|census| Some((census.written?, census.largest_written)));
         let of = |counted, amount: fn(&Written<Amount>) -> Amount, what| {
-            // The flag and the count are not changed in one.
-            let there = there.map(|(written, largest)| {
-                let Amount { least, most } = amount(&written);
-                Amount {
-                    least: least - largest,
-                    most: most + largest,
-                }
-            });
+            let there = there.map(|(written, largest)| around(amount(&written), largest));
             not_all_mapped(counted, there, what)
         };
         all.extend([
@@ -177,7 +171,7 @@ fn counters(memory: &Memory, mapped: &AllMapped, census: Option<&Census>) -> Vec
         let there = census.and_then(|census| Some((census.lists?, census.largest_listed)));
         let of = |counted, pages: fn(&Lists<i64>) -> i64, what| {
             let there = there.as_ref();
-            let there = there.map(|(lists, largest)| around(pages(lists), *largest));
+            let there = there.map(|(lists, largest)| around(pages(lists).into(), *largest));
             not_all_mapped(counted, there, what)
         };
         all.extend([

@@ -261,12 +261,12 @@ fn l15_lists_of_the_lru() {
         }
     }
     let busy = judged(Some(Err(NotRead {
-        why: "somebody held their lock".into(),
+        why: "their lock was held".into(),
         later: true,
         not_built: false,
     })));
     assert_eq!(errors(&busy), []);
-    let said = "What L15 says of the LRU lists was not judged: somebody held their lock";
+    let said = "What L15 says of the LRU lists was not judged: their lock was held";
     assert!(busy.not_judged.iter().any(|it| it.reason == said));
 }
 
@@ -332,6 +332,14 @@ fn l15_what_is_to_be_written() {
         (|it| &mut it.under_way.0, 16, 16),
         (|it| &mut it.pending.0, 112, 116),
     ];
+    // Of a kernel whose page caches do not lead to their devices it is said.
+    let mut unknown = good.clone();
+    unknown.memory.as_mut().unwrap().written = Some(Written::default());
+    census(&mut unknown).written = None;
+    let verdict = super::judged(&unknown, &kernel);
+    assert_eq!(errors(&verdict), []);
+    let note = "What L15 says of writeback was not judged";
+    assert!(verdict.notes.iter().any(|said| said.starts_with(note)));
     // As many as the largest folio has may be on their way, and what a CPU may be folding.
     let open = 16 + OPEN;
     for (change, least, most) in changes {
