@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: GPL-2.0-only
-"""Files of a disk: what is stored is told apart from what the page cache has."""
+"""Files of a disk: the words on the disk and those in the page cache are compared separately."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ ALL = 1 << 24
 
 
 def counted(guest: Guest) -> dict[str, Any]:
-    """What the kernel counts of all memory; each part is known here, when nobody is just changing it."""
+    """The kernel's counters and lists. All of them are known here; read again while a task changes one."""
     for _ in range(20):
         found: dict[str, Any] = guest.call("counted")["counted"]
         if all("Ok" in part for part in found.values()):

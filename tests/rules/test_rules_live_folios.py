@@ -210,7 +210,7 @@ def test_l7_page_behind_the_end(guest: Guest, process: Process, layout: Layout) 
         words = guest.words(at := physical(process, inode), 48)
         (size,) = [at + 8 * i for i, word in enumerate(words) if word == pages * layout.page]
         for left in (pages - 1, 2, 1):
-            # Memory is promised for the file by its size (L15). The first one of each group is told of.
+            # The file's size is promised memory (L15). L7 names the first page of each group.
             found = broken(held, [(size, left * layout.page - 1)])
             assert found[:2] == [("L15", 0), ("L7", area.address + left * layout.page)], left
             assert {rule for rule, _ in found[1:]} == {"L7"}
