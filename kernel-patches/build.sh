@@ -39,9 +39,11 @@ USAGE
 
 # Bump when the same input would give another output.
 readonly script_version=1
-# Objects of a build nobody has recorded a count for, and the space it takes.
+# Objects of a build nobody has recorded a count for.
 readonly default_objects=1400
-readonly need_mib=4096
+# Space that a build takes: so many times its packed source (Debian's, of 145 MiB, takes 3.7 GiB), or that of a tree.
+readonly unpacked_times=28
+readonly tree_need_mib=4096
 
 granule='' base='' debug='' net='' config='' only_key='' check='' source_dir='' with='' out_dir='' incremental='' commit=''
 work='' scratch='' mark='' job='' watcher='' log=''
@@ -319,6 +321,8 @@ fi
 rm -rf "$cache/kernels/.$granule-$key".*
 
 want_headers
+need_mib=$tree_need_mib
+[ -n "$source_dir" ] || need_mib=$((unpacked_times * $(stat -L -c %s "$tarball") / 1048576))
 free_mib=$(df -Pm "$cache" | awk 'NR == 2 {print $4}')
 [ "$free_mib" -ge "$need_mib" ] ||
 	die 2 "a build takes $need_mib MiB for a while and $cache has $free_mib MiB free: make room or set FOLIOSCOPE_CACHE"
