@@ -62,7 +62,8 @@ help: ## list the targets and variables
 	@echo '  SAMPLE=     so many sequences of operations of make cross, drawn by SEED=, and not all: DEPTH=3 SAMPLE=50'
 	@echo '  PYTEST=     arguments for pytest: make test PYTEST="-k tour"     AGAIN=1  test-long, test-arm64, series: from the start'
 	@echo '  SETUP=      check: only say what would be installed; no: never install'
-	@echo '  EXP=        experiments of make lab: page_fault1 malloc1 orders ...   QUICK=1  five runs of each, and shorter loads'
+	@echo '  EXP=        experiments of make lab: page_fault1 malloc1 orders ...'
+	@echo '  QUICK=1     make lab: five runs of each, and shorter loads; make cross: a third of the cells'
 
 # Each begins with a look at what the user said, before anything is installed.
 run: ## set up, build what is missing, boot, fault, read, judge
@@ -78,7 +79,7 @@ cross: ## every state of memory under every operation, judged
 	@$(scripts)/packages.sh cross
 	@$(then) $(scripts)/build.sh $(build-carrier) $(build-base) $(call build-granules,$(GRANULE))
 	@$(if $(no-recording),,$(then) $(scripts)/plugin.sh $(if $(RECORD),,--where-possible))
-	@$(then) out/folioscope cross $(options) $(if $(no-recording),,$$(test ! -e out/librecorder_plugin.so || echo --record)) $(if $(ONLY),--only '$(ONLY)') $(if $(DEPTH),--depth '$(DEPTH)') $(if $(SAMPLE),--sample '$(SAMPLE)') $(if $(SEED),--seed '$(SEED)')
+	@$(then) out/folioscope cross $(options) $(if $(no-recording),,$$(test ! -e out/librecorder_plugin.so || echo --record)) $(if $(ONLY),--only '$(ONLY)') $(if $(DEPTH),--depth '$(DEPTH)') $(if $(SAMPLE),--sample '$(SAMPLE)') $(if $(SEED),--seed '$(SEED)') $(if $(QUICK),--quick)
 
 boot: ## boot a guest and stay; prints how to look into it
 	@$(scripts)/inputs.sh boot

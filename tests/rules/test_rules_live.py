@@ -360,6 +360,12 @@ def test_c1_must_be_folded(folded: Area, layout: Layout) -> None:
         assert broken(held, unfolded) == []
         assert errors(held.judge(expectations=[both])) == []
         assert broken(held, unfolded, expectations=[both]) == [("C1", folded.address)]
+        where_possible = Expectation(both.start, both.end, "contiguous-if-possible")
+        assert errors(held.judge(expectations=[where_possible])) == []
+        assert broken(held, unfolded, expectations=[where_possible]) == [("C1", folded.address)]
+        # With a hole it cannot be; that a page is mapped no more is L9's.
+        hole = [(places[3], 0), *(change for change in unfolded if change[0] != places[3])]
+        assert {rule for rule, _ in broken(held, hole, expectations=[where_possible])} == {"L9"}
 
 
 def test_c2_must_not_be_folded(paged: Area, folded: Area, layout: Layout) -> None:

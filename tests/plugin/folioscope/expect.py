@@ -15,6 +15,7 @@ from .model import Finding, Record, Who
 
 What = Literal[
     "contiguous",
+    "contiguous-if-possible",
     "not-contiguous",
     "written",
     "not-written",

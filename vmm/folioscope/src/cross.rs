@@ -218,6 +218,9 @@ fn operate(
     let actor = batch.actor();
     if let Some((last, before)) = operations.split_last() {
         batch.as_left_by(last.steps, before.is_empty());
+        if before.is_empty() {
+            batch.folded(last);
+        }
     }
     batch.unheld()?;
     batch.stage().check(actor, label)?;

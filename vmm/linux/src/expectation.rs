@@ -29,6 +29,8 @@ pub enum Expected {
     NotWritten,
     /// Every aligned block in the range carries the bit.
     Contiguous,
+    /// Every aligned block in the range that could carry the bit carries it.
+    ContiguousIfPossible,
     /// No entry in the range carries it.
     NotContiguous,
     /// Every page was read (or written) by an instruction of the process just now, so that another read would not
@@ -53,11 +55,12 @@ pub enum Expected {
 
 impl Expected {
     /// All.
-    pub const ALL: [Expected; 12] = [
+    pub const ALL: [Expected; 13] = [
         Expected::FreshlyFaulted,
         Expected::Written,
         Expected::NotWritten,
         Expected::Contiguous,
+        Expected::ContiguousIfPossible,
         Expected::NotContiguous,
         Expected::Readable,
         Expected::Writable,

@@ -30,6 +30,7 @@ pub(crate) type ContiguousCheck = fn(&Group<'_>) -> Option<String>;
 pub(crate) type PlacementCheck = fn(&Group<'_>, &Placement, &[Vma]) -> Vec<(usize, String)>;
 pub(crate) type EntryCheck = fn(&Mapped<'_>, &Vma, Option<&Numbering>) -> Option<String>;
 pub(crate) type AlikeCheck = fn(&Mapped<'_>, Option<&Numbering>, usize) -> usize;
+pub(crate) type OpenCheck = fn(u64) -> String;
 pub(crate) type RecordCheck = fn(&OrderRecord, (u64, u64)) -> Option<String>;
 pub(crate) type FreshCheck = fn(&FreshFolio<'_>) -> Told;
 pub(crate) type ProcessCheck = fn(&ProcessSeen<'_>, &mut Whole);
@@ -57,6 +58,8 @@ pub(crate) enum Check {
     Alike(AlikeCheck),
     /// The part of a group of which a checkpoint states something.
     Expected(Expected, ExpectedCheck),
+    /// So many blocks that could be contiguous and are not, in a range of which a checkpoint states that none is so.
+    Open(OpenCheck),
     /// An order record, and the place of its folio: first address and size.
     Record(RecordCheck),
     /// A folio that was just faulted in, by its record.

@@ -4,6 +4,7 @@
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::blocks::BlockRow;
 use crate::group::Group;
 use crate::rules::rule::RuleId;
 use crate::sequence::Sequence;
@@ -98,6 +99,22 @@ impl Finding {
             table: Hex(group.table),
             index: group.index,
             words: group.words.iter().map(|&word| Hex(word)).collect(),
+            ..Self::new(rule, message)
+        }
+    }
+
+    /// A finding on blocks of level 3 that look the same.
+    pub(crate) fn on_row(
+        row: &BlockRow,
+        rule: impl Into<RuleId>,
+        process: &Process,
+        message: String,
+    ) -> Self {
+        Self {
+            process: Some(process.clone()),
+            va: row.va,
+            end: row.end,
+            level: 3,
             ..Self::new(rule, message)
         }
     }

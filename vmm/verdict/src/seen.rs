@@ -277,7 +277,7 @@ impl<'a> Seen<'a> {
             root: Hex(self.input.regime.root.0),
             mappings: self.mappings,
             once: self.folios.once,
-            unheld: unheld(self.input),
+            unheld: stated(self.input, Expected::Unheld),
             locked: locked(self.input.vmas),
             release: self.input.release,
         }
@@ -286,6 +286,7 @@ impl<'a> Seen<'a> {
     fn vma(&mut self, vma: &Vma, seen: VmaSeen, marks: &Marks) -> VmaVerdict {
         let mut rows = blocks::complete(seen.rows, (vma.start, vma.end), self.block, self.members);
         marks.mark(&mut rows, vma.start..vma.end, self.block);
+        Marks::new(self.open(&rows)).mark(&mut rows, vma.start..vma.end, self.block);
         // A block in which a rule is broken is no remark.
         self.eligible(&rows);
         let mut verdict = VmaVerdict {
@@ -303,6 +304,41 @@ impl<'a> Seen<'a> {
         };
         verdict.recount();
         verdict
+    }
+
+    /// Judges blocks that could be folded and are not, where a checkpoint states that there are none; where they are.
+    fn open(&mut self, rows: &[BlockRow]) -> Vec<(RuleId, Range<u64>)> {
+        let ranges = stated(self.input, Expected::ContiguousIfPossible);
+        let mut broken = Vec::new();
+        if let (false, Err(unknown)) = (ranges.is_empty(), &self.input.structures) {
+            // Pages of several folios may be consecutive by chance.
+            self.not_judged(format!("blocks that could be contiguous: {}", unknown.why));
+            return broken;
+        }
+        for row in rows.iter().filter(|row| row.state == BlockState::Eligible) {
+            for range in &ranges {
+                // Whole blocks of both.
+                let start = row.va.0.max(range.start.next_multiple_of(self.block));
+                let end = row.end.0.min(range.end / self.block * self.block);
+                if start >= end {
+                    continue;
+                }
+                let part = BlockRow {
+                    va: Hex(start),
+                    end: Hex(end),
+                    blocks: (end - start) / self.block,
+                    ..row.clone()
+                };
+                for (rule, check) in &self.checks.open {
+                    let message = check(part.blocks);
+                    let process = self.input.process;
+                    self.findings
+                        .add(Finding::on_row(&part, *rule, process, message));
+                    broken.push((*rule, start..end));
+                }
+            }
+        }
+        broken
     }
 
     /// Information on blocks that could be folded and are not.
@@ -336,10 +372,10 @@ impl Seen<'_> {
     }
 }
 
-/// The ranges that a checkpoint calls [`Expected::Unheld`].
-fn unheld(input: &ProcessInput<'_>) -> Vec<Range<u64>> {
+/// The ranges of which a checkpoint states this.
+fn stated(input: &ProcessInput<'_>, what: Expected) -> Vec<Range<u64>> {
     let ranges = input.expectations.iter();
-    let ranges = ranges.filter(|it| it.what == Expected::Unheld);
+    let ranges = ranges.filter(|it| it.what == what);
     ranges.map(|it| it.start..it.end).collect()
 }
 

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use clap::Args;
 use report::text::TextOptions;
-use verdict::crossing::{Acting, CrossedState, Crossing};
+use verdict::crossing::{CrossedState, Crossing};
 use verdict::{Basis, Report, Step};
 
 use super::output::{say, stdout};
@@ -37,6 +37,9 @@ pub struct Cross {
     /// Only these states and operations; all states where no state is named, all operations where no operation is
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
+    /// Play each operation in one process, alone, a parent or a child in turn: a third of the cells
+    #[arg(long)]
+    quick: bool,
     /// Operations in a row; of more than two with --sample alone
     #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u8).range(1..=8))]
     depth: u8,
@@ -100,7 +103,8 @@ impl Cross {
             states: states.collect(),
             rows: Vec::new(),
         };
-        let rows = 3 * chosen.operations.len();
+        let batches = chosen.batches(self.quick);
+        let rows = batches.len();
         let mut said = 0;
         let mut lost = false;
         // Errors of the states themselves, which no operation has made: each is told once.
@@ -122,98 +126,91 @@ impl Cross {
             let step = sequences(&mut guest, names, "boot", None)?;
             self.tell_and_keep(step, &mut steps_reported, text)?;
         }
-        'all: for operations in &chosen.operations {
-            for acting in [Acting::Alone, Acting::Parent, Acting::Child] {
-                let Some(ledger) = &mut ledger else {
-                    break 'all;
-                };
-                let name = format!("{}{}", cross::name_of(operations), acting.suffix());
-                let now = started.elapsed().as_secs();
-                let played = table.rows.len();
-                let words = format!("{name}: {played} of {rows} rows, {now} s");
-                progress(&words);
-                if now >= said + PACE && !std::io::stderr().is_terminal() {
-                    said = now;
-                    eprintln!("folioscope: {words}");
-                }
-                let stage = match Stage::new(&mut guest, &policy) {
-                    Ok(stage) => stage,
-                    Err(error) => {
-                        let error = control::keep(&mut guest, &self.guest.out, error);
-                        let report = report.get_or_insert_with(nothing);
-                        report.push_not_judged(format!("{name}: {error}"));
-                        steps_reported.extend(reported_steps(
-                            &self.report,
-                            &mut guest,
-                            &name,
-                            text,
-                        )?);
-                        lost = true;
-                        break 'all;
-                    }
-                };
-                let mut played = cross::play(stage, &chosen.states, operations, acting);
-                if played.failed.is_some() {
-                    ledger.close();
-                }
-                let mut left = None;
-                match ledger.left(&mut guest, &name) {
-                    Ok(found) => left = found,
-                    Err(error) => played.failed = Some(error),
-                }
-                played.row.elsewhere += left.as_ref().map_or(0, Step::errors) as usize;
-                if let Some(names) = &mut names {
-                    match sequences(&mut guest, names, &name, Some(&mut played)) {
-                        Ok(step) => self.tell_and_keep(step, &mut steps_reported, text)?,
-                        Err(error) => {
-                            played.failed.get_or_insert(error);
-                        }
-                    }
-                }
-                let mut driven = guest.driven();
-                if played.failed.is_none() {
-                    driven.add(&Basis::of_notifiers(played.row.notified.is_some()));
-                }
-                table.rows.push(played.row);
-                let looks = played.seen.into_iter().zip(played.errors);
-                for (look, (mut seen, errors)) in looks.enumerate() {
-                    let report = report
-                        .get_or_insert_with(|| about_guest(&self.guest, &guest, &policy, &seen));
-                    picture.look(report.steps.len(), &seen.look);
-                    seen.look.basis.add(&driven);
-                    let step = Step {
-                        workload: "cross".into(),
-                        step: seen.label,
-                        seconds: Some(started.elapsed().as_secs_f64()),
-                        basis: Some(seen.look.basis),
-                        processes: seen.look.judged.processes,
-                        ..Step::default()
-                    };
-                    let new = errors.iter().any(|error| !told.contains(error));
-                    if look == 0 {
-                        told.extend(errors);
-                    }
-                    // The table has the others, and the report all of them.
-                    if text && new {
-                        report::text::write_step(&mut stdout(), &step, &self.plain())
-                            .map_err(Error::io("write to standard output"))?;
-                    }
-                    report.push(step);
-                }
-                self.tell_and_keep(left, &mut steps_reported, text)?;
-                lost = played.failed.as_ref().is_some_and(Error::lost);
-                // A guest that hangs is judged as it is kept, and reported with it.
-                let failed = played.failed.map(|error| match lost {
-                    true => control::keep(&mut guest, &self.guest.out, error),
-                    false => error,
-                });
-                steps_reported.extend(reported_steps(&self.report, &mut guest, &name, text)?);
-                if let Some(error) = failed {
+        for (operations, acting) in batches {
+            let Some(ledger) = &mut ledger else {
+                break;
+            };
+            let name = format!("{}{}", cross::name_of(operations), acting.suffix());
+            let now = started.elapsed().as_secs();
+            let played = table.rows.len();
+            let words = format!("{name}: {played} of {rows} rows, {now} s");
+            progress(&words);
+            if now >= said + PACE && !std::io::stderr().is_terminal() {
+                said = now;
+                eprintln!("folioscope: {words}");
+            }
+            let stage = match Stage::new(&mut guest, &policy) {
+                Ok(stage) => stage,
+                Err(error) => {
+                    let error = control::keep(&mut guest, &self.guest.out, error);
                     let report = report.get_or_insert_with(nothing);
                     report.push_not_judged(format!("{name}: {error}"));
-                    if lost {
-                        break 'all;
+                    steps_reported.extend(reported_steps(&self.report, &mut guest, &name, text)?);
+                    lost = true;
+                    break;
+                }
+            };
+            let mut played = cross::play(stage, &chosen.states, operations, acting);
+            if played.failed.is_some() {
+                ledger.close();
+            }
+            let mut left = None;
+            match ledger.left(&mut guest, &name) {
+                Ok(found) => left = found,
+                Err(error) => played.failed = Some(error),
+            }
+            played.row.elsewhere += left.as_ref().map_or(0, Step::errors) as usize;
+            if let Some(names) = &mut names {
+                match sequences(&mut guest, names, &name, Some(&mut played)) {
+                    Ok(step) => self.tell_and_keep(step, &mut steps_reported, text)?,
+                    Err(error) => {
+                        played.failed.get_or_insert(error);
                     }
+                }
+            }
+            let mut driven = guest.driven();
+            if played.failed.is_none() {
+                driven.add(&Basis::of_notifiers(played.row.notified.is_some()));
+            }
+            table.rows.push(played.row);
+            let looks = played.seen.into_iter().zip(played.errors);
+            for (look, (mut seen, errors)) in looks.enumerate() {
+                let report =
+                    report.get_or_insert_with(|| about_guest(&self.guest, &guest, &policy, &seen));
+                picture.look(report.steps.len(), &seen.look);
+                seen.look.basis.add(&driven);
+                let step = Step {
+                    workload: "cross".into(),
+                    step: seen.label,
+                    seconds: Some(started.elapsed().as_secs_f64()),
+                    basis: Some(seen.look.basis),
+                    processes: seen.look.judged.processes,
+                    ..Step::default()
+                };
+                let new = errors.iter().any(|error| !told.contains(error));
+                if look == 0 {
+                    told.extend(errors);
+                }
+                // The table has the others, and the report all of them.
+                if text && new {
+                    report::text::write_step(&mut stdout(), &step, &self.plain())
+                        .map_err(Error::io("write to standard output"))?;
+                }
+                report.push(step);
+            }
+            self.tell_and_keep(left, &mut steps_reported, text)?;
+            lost = played.failed.as_ref().is_some_and(Error::lost);
+            // A guest that hangs is judged as it is kept, and reported with it.
+            let failed = played.failed.map(|error| match lost {
+                true => control::keep(&mut guest, &self.guest.out, error),
+                false => error,
+            });
+            steps_reported.extend(reported_steps(&self.report, &mut guest, &name, text)?);
+            if let Some(error) = failed {
+                let report = report.get_or_insert_with(nothing);
+                report.push_not_judged(format!("{name}: {error}"));
+                if lost {
+                    break;
                 }
             }
         }

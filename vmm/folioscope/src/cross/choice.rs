@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use verdict::crossing::Acting;
+
 use super::{Operation, State, OPERATIONS, STATES};
 use crate::Error;
 
@@ -13,6 +15,32 @@ pub struct Chosen {
     pub states: Vec<&'static State>,
     /// Sequences of operations.
     pub operations: Vec<Vec<&'static Operation>>,
+}
+
+/// The processes in which an operation may be played.
+const ACTING: [Acting; 3] = [Acting::Alone, Acting::Parent, Acting::Child];
+
+impl Chosen {
+    /// Returns what is played in one process: a sequence of operations, and who acts. If `quick`, each sequence has one of
+    /// the processes that it makes sense in, in turn.
+    pub fn batches(&self, quick: bool) -> Vec<(&[&'static Operation], Acting)> {
+        let numbered = self.operations.iter().enumerate();
+        let all = numbered.flat_map(|(at, operations)| {
+            let mut acting = ACTING.to_vec();
+            if quick {
+                acting.retain(|acting| operations.iter().all(|it| it.acts_in(*acting)));
+                acting = acting
+                    .get(at % acting.len().max(1))
+                    .copied()
+                    .into_iter()
+                    .collect();
+            }
+            acting
+                .into_iter()
+                .map(|acting| (operations.as_slice(), acting))
+        });
+        all.collect()
+    }
 }
 
 /// A random choice of sequences of operations.
@@ -122,6 +150,23 @@ mod tests {
         assert_eq!(name_of(&two.operations[0]), "move+read");
         let error = chosen(&["frozen".into()], 1, None).unwrap_err().to_string();
         assert!(error.contains("frozen") && error.contains("swapped-in-part"));
+    }
+
+    #[test]
+    fn a_quick_crossing_has_each_operation_where_it_makes_sense() {
+        let all = chosen(&[], 1, None).unwrap();
+        assert_eq!(all.batches(false).len(), 3 * OPERATIONS.len());
+        let quick = all.batches(true);
+        let named = |name| quick.iter().find(|(it, _)| it[0].name == name).unwrap().1;
+        assert_eq!(quick.len(), OPERATIONS.len());
+        assert_eq!(named("uffd-move-all"), Acting::Alone);
+        for other in ["other-writes", "other-exits", "other-pageout"] {
+            assert_ne!(named(other), Acting::Alone);
+        }
+        for acting in ACTING {
+            let its = quick.iter().filter(|(_, it)| *it == acting).count();
+            assert!((20..40).contains(&its), "{its} of {acting:?}");
+        }
     }
 
     #[test]

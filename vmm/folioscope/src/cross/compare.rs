@@ -275,6 +275,25 @@ impl Batch<'_, '_> {
         Ok(())
     }
 
+    /// States that what could be contiguous is so, in areas where the operation leaves no block open. Pinned pages that
+    /// cannot be moved or reclaimed are mapped again one by one, and userfaultfd's protection ends page by page in a child.
+    pub fn folded(&mut self, operation: &super::Operation) {
+        let mapped_at_once =
+            |cell: &&Cell| cell.pinned.is_none() && !cell.state.is_write_protected();
+        for cell in self.cells.iter().filter(mapped_at_once) {
+            for (view, process) in self.processes.iter().enumerate() {
+                let view = cell.memory.views.get(view);
+                let (Some(view), Some(process)) = (view, process) else {
+                    continue;
+                };
+                if !operation.opens.includes(cell.state.map) {
+                    let length = view.pages.len() as u64 * cell.memory.page;
+                    self.stage.folded_if_possible(*process, view.start, length);
+                }
+            }
+        }
+    }
+
     /// Stores to every page of every process, where the model lets it: a protection that was lost, or one that stayed, shows
     /// here, and a page that two processes share and should not.
     ///

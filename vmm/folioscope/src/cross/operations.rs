@@ -3,6 +3,9 @@
 
 use protocol::Advice;
 
+use verdict::crossing::Acting;
+
+use super::states::Map;
 use super::steps::{All, Move, Part, Prot, Step};
 
 /// One operation.
@@ -14,10 +17,58 @@ pub struct Operation {
     pub title: &'static str,
     /// Its steps.
     pub steps: &'static [Step],
+    /// Areas in which it may leave blocks open.
+    pub opens: Opens,
+}
+
+/// Areas in which an operation may leave blocks open, which could be contiguous and are not. The kernel sets the bit when
+/// it maps a whole block, or a block's last page, and not where entries become alike page by page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Opens {
+    /// None.
+    None,
+    /// Those of files on a disk: a fault makes one entry dirty.
+    Files,
+    /// All.
+    All,
+}
+
+impl Opens {
+    /// Returns whether areas of this kind may have them.
+    pub fn includes(self, map: Map) -> bool {
+        match self {
+            Self::None => false,
+            Self::Files => map.is_stored(),
+            Self::All => true,
+        }
+    }
+}
+
+impl Operation {
+    /// Returns whether it makes sense there in any state: a step may need another process, or none.
+    pub fn acts_in(&self, acting: Acting) -> bool {
+        let left_out = |step: &Step| match step {
+            Step::OtherWrites(_) | Step::OtherAdvises(..) | Step::All(All::OtherExits) => {
+                acting == Acting::Alone
+            }
+            Step::UffdRelocate => acting != Acting::Alone,
+            _ => false,
+        };
+        !self.steps.iter().any(left_out)
+    }
+
+    const fn opens(self, opens: Opens) -> Operation {
+        Operation { opens, ..self }
+    }
 }
 
 const fn operation(name: &'static str, title: &'static str, steps: &'static [Step]) -> Operation {
-    Operation { name, title, steps }
+    Operation {
+        name,
+        title,
+        steps,
+        opens: Opens::None,
+    }
 }
 
 const WHOLE: Part = Part::Whole;
@@ -36,13 +87,15 @@ pub const OPERATIONS: &[Operation] = &[
         "write-word",
         "a store of one word of every page",
         &[Step::WriteWord(WHOLE)],
-    ),
+    )
+    .opens(Opens::Files),
     operation(
         "force-word",
         "a write of one word of every page by /proc/self/mem",
         &[Step::ForceWord(WHOLE)],
-    ),
-    operation("write", "a store to every page", &[Step::Write(WHOLE)]),
+    )
+    .opens(Opens::Files),
+    operation("write", "a store to every page", &[Step::Write(WHOLE)]).opens(Opens::Files),
     operation(
         "other-writes",
         "the other process stores to a part",
@@ -93,7 +146,8 @@ pub const OPERATIONS: &[Operation] = &[
             Step::Read(WHOLE),
             Step::Protect(Part::Odd, Prot::Write),
         ],
-    ),
+    )
+    .opens(Opens::All),
     operation(
         "dontneed-page",
         "MADV_DONTNEED of one page",
@@ -169,7 +223,8 @@ pub const OPERATIONS: &[Operation] = &[
             Step::Advise(WHOLE, Advice::Pageout),
             Step::Read(WHOLE),
         ],
-    ),
+    )
+    .opens(Opens::All),
     operation(
         "free-write-reclaim",
         "MADV_FREE, a store to one page, MADV_PAGEOUT",
@@ -178,7 +233,8 @@ pub const OPERATIONS: &[Operation] = &[
             Step::Write(Part::Page),
             Step::Advise(WHOLE, Advice::Pageout),
         ],
-    ),
+    )
+    .opens(Opens::All),
     operation(
         "reclaim",
         "memory.reclaim of the cgroup",
@@ -217,7 +273,8 @@ pub const OPERATIONS: &[Operation] = &[
             MERGEABLE,
             Step::All(All::Merge),
         ],
-    ),
+    )
+    .opens(Opens::Files),
     operation(
         "unmerge",
         "MADV_UNMERGEABLE",
@@ -232,7 +289,8 @@ pub const OPERATIONS: &[Operation] = &[
         "populate-write",
         "MADV_POPULATE_WRITE",
         &[Step::Advise(WHOLE, Advice::PopulateWrite)],
-    ),
+    )
+    .opens(Opens::Files),
     operation(
         "remove",
         "MADV_REMOVE across a block's border",
@@ -353,7 +411,8 @@ pub const OPERATIONS: &[Operation] = &[
             Step::WriteProtect(Part::Odd, true),
             Step::WriteProtect(Part::Odd, false),
         ],
-    ),
+    )
+    .opens(Opens::All),
     operation(
         "watch",
         "writes are watched (PAGEMAP_SCAN), a store to one page",
@@ -408,7 +467,8 @@ pub const OPERATIONS: &[Operation] = &[
         "uffd-continue",
         "UFFDIO_CONTINUE across a block's border, where entries were given up",
         &[Step::UffdContinue(Part::Odd)],
-    ),
+    )
+    .opens(Opens::All),
     operation(
         "uffd-move",
         "UFFDIO_MOVE of one page",
@@ -428,7 +488,8 @@ pub const OPERATIONS: &[Operation] = &[
         "write-sync",
         "a store to every page, fsync, a store of one word to every page",
         &[Step::Write(WHOLE), Step::Sync, Step::WriteWord(WHOLE)],
-    ),
+    )
+    .opens(Opens::Files),
     operation(
         "evict",
         "a store to one page, MADV_DONTNEED, fsync, POSIX_FADV_DONTNEED, and a load of every page",

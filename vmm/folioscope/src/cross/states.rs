@@ -102,6 +102,12 @@ impl State {
         self.sights.iter().any(|sight| sight.1 == Is::Swapped)
     }
 
+    /// Returns whether userfaultfd write-protects some of it.
+    pub fn is_write_protected(&self) -> bool {
+        let protects = |step: &Step| matches!(step, Step::WriteProtect(..));
+        self.build.iter().any(protects)
+    }
+
     /// Returns whether KSM is to merge it.
     pub fn is_merged(&self) -> bool {
         let merged = |step: &Step| matches!(step, Step::Advise(_, Advice::Mergeable));

@@ -35,6 +35,14 @@ impl Stage<'_> {
         self.expect(process, start, length, what);
     }
 
+    /// Expects every block of the range that could be contiguous to be so at the next checkpoint; on a kernel that folds
+    /// nothing, none.
+    pub fn folded_if_possible(&mut self, process: ProcessId, start: u64, length: u64) {
+        if self.folds() {
+            self.expect(process, start, length, Expected::ContiguousIfPossible);
+        }
+    }
+
     /// No entry of the range may carry the bit at the next checkpoint.
     pub fn not_folded(&mut self, process: ProcessId, start: u64, length: u64) {
         self.expect(process, start, length, Expected::NotContiguous);

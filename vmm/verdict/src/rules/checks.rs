@@ -12,8 +12,8 @@ use super::registry::FAMILIES;
 use super::rule::{Rule, RuleId};
 use crate::check::{
     AlikeCheck, CachesCheck, Check, ContiguousCheck, CountedCheck, EntryCheck, ExpectedCheck,
-    FreshCheck, GroupCheck, KernelCheck, PageCheck, PlacementCheck, ProcessCheck, RecordCheck,
-    UnheldCheck, UnmappedCheck,
+    FreshCheck, GroupCheck, KernelCheck, OpenCheck, PageCheck, PlacementCheck, ProcessCheck,
+    RecordCheck, UnheldCheck, UnmappedCheck,
 };
 use crate::group::Group;
 use crate::mapped::Mapped;
@@ -31,6 +31,7 @@ pub(crate) struct Checks {
     entry: Of<EntryCheck>,
     alike: Of<AlikeCheck>,
     expected: Of<(Expected, ExpectedCheck)>,
+    pub open: Of<OpenCheck>,
     pub record: Of<RecordCheck>,
     pub fresh: Of<FreshCheck>,
     pub process: Of<ProcessCheck>,
@@ -65,6 +66,7 @@ impl Checks {
                 Check::Entry(check) => self.entry.push((id, check)),
                 Check::Alike(check) => self.alike.push((id, check)),
                 Check::Expected(what, check) => self.expected.push((id, (what, check))),
+                Check::Open(check) => self.open.push((id, check)),
                 Check::Record(check) => self.record.push((id, check)),
                 Check::Fresh(check) => self.fresh.push((id, check)),
                 Check::Process(check) => self.process.push((id, check)),

@@ -14,7 +14,10 @@ pub(crate) static RULE: Rule = Rule {
     name: "C1",
     title: "the block must be contiguous",
     asserts: "Right after the step every aligned block of the ranges that the checkpoint names carries the bit \
-              (`contiguous`), and every block of a folio of at least its order that was just faulted in \
+              (`contiguous`). Every block that could carry it does in the ranges of `contiguous-if-possible`: its pages are of one \
+              folio and alike but for AF and dirty state, and what the step did keeps the bit, or sets it again, in all kernels \
+              that Folioscope was tried on. \
+              So does every block of a folio of at least its order that was just faulted in \
               (`freshly-faulted`, with an order record).",
     tier: Tier::Linux,
     sources: &["arch/arm64/mm/contpte.c, contpte_set_ptes(), __contpte_try_fold()"],
@@ -24,10 +27,11 @@ pub(crate) static RULE: Rule = Rule {
     identity: Identity::Words,
     on_break: OnBreak::GoOn,
     checks: &[Check::Expected(Expected::Contiguous, |group, at, report| check(group, at, "the checkpoint says so", report)),
-        Check::Fresh(fresh)],
+        Check::Open(open), Check::Fresh(fresh)],
     synthetic: &[
         "c1_a_fresh_folio_of_the_order_must_be_folded",
         "c1_and_c2_where_the_checkpoint_says_so",
+        "c1_a_block_that_could_be_folded_must_where_that_is_stated",
     ],
     live: &["test_c1_must_be_folded"],
 };
@@ -44,6 +48,15 @@ fn check(group: &Group<'_>, at: Range<u64>, because: &str, report: &mut Report<'
     };
     let message = format!("the whole block must have the Contiguous bit ({because}): {what}");
     report(at, message);
+}
+
+/// On blocks that could carry the bit, where the checkpoint says that all such do.
+fn open(blocks: u64) -> String {
+    let blocks = match blocks {
+        1 => "the block".to_string(),
+        many => format!("{many} blocks"),
+    };
+    format!("{blocks} could have the Contiguous bit, and must: all pages are of one folio and alike, and the step before keeps the bit")
 }
 
 /// On the blocks of a folio that was just faulted in.
@@ -76,6 +89,7 @@ fn fresh(folio: &FreshFolio<'_>) -> Told {
 
 #[cfg(test)]
 mod tests {
+    use crate::testing::folios::good;
     use crate::testing::id;
     use crate::tests::guest::*;
     use crate::Expected;
@@ -92,6 +106,44 @@ mod tests {
             guest.fold(0, written());
             guest.assert_legal();
         }
+    }
+
+    #[test]
+    fn c1_a_block_that_could_be_folded_must_where_that_is_stated() {
+        let mut guest = good(Guest::new());
+        let (first, number) = (guest.first(), VA / guest.page);
+        let (members, block) = (guest.members, guest.block);
+        // Two folios of a block's size beside the two blocks of before, one of them of single pages.
+        for at in [2, 3] {
+            guest.spread(at, written());
+            let head = first + at * members;
+            guest
+                .kernel()
+                .folio(head, members.ilog2() as u8, number + at * members);
+        }
+        guest.kernel().rss = None;
+        assert!(!guest.errors().contains(&id("C1")));
+        guest.expect(
+            Expected::ContiguousIfPossible,
+            VA,
+            VA + 3 * block + block / 2,
+        );
+        assert_eq!(guest.errors(), [id("C1")]);
+        let verdict = guest.judge();
+        let states = verdict.vmas[0].rows.iter().map(|row| row.state);
+        use crate::BlockState::{Broken, Eligible, Folded, NotEligible};
+        assert_eq!(
+            states.collect::<Vec<_>>(),
+            [Folded, NotEligible, Broken, Eligible]
+        );
+        // Without folios pages may be consecutive by chance.
+        guest.kernel = None;
+        let verdict = guest.judge();
+        assert_eq!(verdict.errors(), 0);
+        assert!(verdict
+            .not_judged
+            .iter()
+            .any(|it| it.reason.starts_with("blocks that could be contiguous: ")));
     }
 
     #[test]

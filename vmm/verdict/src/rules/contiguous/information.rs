@@ -45,11 +45,5 @@ pub(crate) fn eligible(process: &Process, row: &BlockRow) -> Finding {
     let reason = row.reason.as_ref().map_or(String::new(), Reason::text);
     let blocks = row.blocks;
     let message = format!("{blocks} blocks could be contiguous and are not: {reason}");
-    Finding {
-        process: Some(process.clone()),
-        va: row.va,
-        end: row.end,
-        level: 3,
-        ..Finding::new(&ELIGIBLE, message)
-    }
+    Finding::on_row(row, &ELIGIBLE, process, message)
 }
