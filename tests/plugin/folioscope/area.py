@@ -237,8 +237,8 @@ class Area:
         return self._state("contiguous", first, pages)
 
     def must_fold_if_possible(self, first: int = 0, pages: int | None = None) -> Area:
-        """At the next look every aligned block in the range carries the contiguous bit (rule C1), if it could: its pages
-        are of one folio and are alike."""
+        """At the next look every aligned block in the range carries the contiguous bit (rule C1), if it could: its
+        pages are of one folio and are alike."""
         return self._state("contiguous-if-possible", first, pages)
 
     def must_not_fold(self, reason: str, first: int = 0, pages: int | None = None) -> Area:
