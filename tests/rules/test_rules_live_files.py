@@ -155,4 +155,6 @@ def test_l18_folios_of_a_file(guest: Guest, cached: Area, layout: Layout) -> Non
             (MAPCOUNT, counts & 0xFFFF_FFFF),
             (MAPCOUNT, counts & ~0xFFFF_FFFF | 0xF200_0000),
         ):
-            assert broken(held, [(page.at + member, wrong)]) == [("L18", 0)], (member, hex(wrong))
+            found = {rule for rule, _ in broken(held, [(page.at + member, wrong)])}
+            # What is no page of a file any more, the kernel counts as one.
+            assert found - {"L15"} == {"L18"}, (member, hex(wrong))

@@ -133,7 +133,7 @@ impl Gathered {
                 spaces[at].table_locked |= pages.table_is_locked(table / size) == Some(true);
             }
         }
-        let doing = inside.unlisted(memory, cpus, &processes);
+        let (doing, counting) = inside.unlisted(memory, cpus, &processes);
         let unlisted = not_listed(&doing, &mut spaces);
         let mut exec = doing.iter().filter(|(_, doing)| *doing == Doing::Exec);
         let exec = exec.next().map(|(process, _)| {
@@ -160,8 +160,24 @@ impl Gathered {
         }
         let caches = page_caches::read(inside, view, &pages, &spaces);
         let mut counted = inside.counted.read(view, &pages);
+        let isolates = |doing: &Doing| *doing == Doing::Isolate;
+        if let Ok(memory) = &mut counted.memory {
+            memory.counting = counting.map(|cpus| cpus as u64);
+            memory.isolating = doing
+                .iter()
+                .find(|(_, it)| isolates(it))
+                .map(|(process, _)| {
+                    format!(
+                        "process {} ({}) had taken folios from the lists of the LRU",
+                        process.tgid, process.name
+                    )
+                });
+        }
+        let mut promises = doing
+            .iter()
+            .filter(|(_, it)| !matches!(it, Doing::Isolate | Doing::Fold));
         let committed = counted.committed.iter_mut().flatten();
-        if let Some((committed, (process, _))) = committed.zip(doing.first()).next() {
+        if let Some((committed, (process, _))) = committed.zip(promises.next()).next() {
             committed.busy = Some(format!(
                 "process {} ({}) was making, changing or taking down an address space or a file",
                 process.tgid, process.name
@@ -311,7 +327,9 @@ fn not_listed(doing: &[(&Process, Doing)], spaces: &mut [Space]) -> Option<Strin
             Doing::End => {
                 "was taking an address space down, which need not be of any task any more"
             }
-            Doing::Exec | Doing::Collapse | Doing::Promise => return None,
+            Doing::Exec | Doing::Collapse | Doing::Promise | Doing::Fold | Doing::Isolate => {
+                return None
+            }
         };
         Some(format!(
             "process {} ({}) {said}",

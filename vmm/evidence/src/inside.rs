@@ -177,13 +177,14 @@ impl Inside {
         VmCoreInfo::read(&self.kernel, self.view(memory))
     }
 
-    /// Which of these processes are in the middle of what no lock tells of, as far as that is known.
+    /// Which of these processes are in the middle of what no lock tells of, and how many CPUs may be changing counters, as far
+    /// as that is known.
     pub fn unlisted<'p, M: PhysMemory + ?Sized>(
         &self,
         memory: &M,
         cpus: &[Cpu],
         processes: &'p [Process],
-    ) -> Vec<(&'p Process, Doing)> {
+    ) -> (Vec<(&'p Process, Doing)>, Option<usize>) {
         let in_kernel = |cpu: &Cpu| {
             let general = &cpu.general;
             let registers = |task| InKernel {
@@ -199,9 +200,12 @@ impl Inside {
         };
         let cpus: Option<Vec<_>> = cpus.iter().map(in_kernel).collect();
         let Some((unlisted, cpus)) = self.unlisted.as_ref().ok().zip(cpus) else {
-            return Vec::new();
+            return (Vec::new(), None);
         };
-        let found = unlisted.find(self.view(memory), processes, &cpus);
-        found.unwrap_or_default()
+        let Ok(found) = unlisted.find(self.view(memory), processes, &cpus) else {
+            return (Vec::new(), None);
+        };
+        let counting = unlisted.counting(&cpus, &found);
+        (found, Some(counting))
     }
 }

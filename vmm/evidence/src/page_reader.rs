@@ -98,6 +98,10 @@ impl<M: PhysMemory + ?Sized + std::fmt::Debug> Folios for PageReader<'_, M> {
         self.pages.memcg_data(page.head).map(|data| data != 0)
     }
 
+    fn written_back(&self, page: &Page) -> Option<bool> {
+        self.pages.written_back(page)
+    }
+
     fn batched(&self, page: &Page) -> Result<u64, NotKnown> {
         let batches = self.batches.as_ref().map_err(Clone::clone)?;
         Ok(batches.of(self.pages.address(page.head)))

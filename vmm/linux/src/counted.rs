@@ -186,8 +186,24 @@ pub struct Memory {
     /// Pages on the lists of the LRU; an earlier version did not ask.
     #[serde(default)]
     pub lists: Option<Known<Lists<(i64, u64)>>>,
+    /// `NR_ISOLATED_ANON` and `NR_ISOLATED_FILE`: pages that were taken from the lists of the LRU, and where the first is; an
+    /// earlier version did not ask, as of those below.
+    #[serde(default)]
+    pub isolated: Option<(i64, u64)>,
+    /// Reason why pages may be taken from these lists at this instant.
+    #[serde(default)]
+    pub isolating: Option<String>,
+    /// `NR_FOLL_PIN_ACQUIRED` less `NR_FOLL_PIN_RELEASED`: pins that are held, and where the first is.
+    #[serde(default)]
+    pub pinned: Option<(i64, u64)>,
+    /// `num_poisoned_pages`, and where it is.
+    #[serde(default)]
+    pub poisoned: Option<(i64, u64)>,
     /// Number of CPUs that keep a part of the counts to themselves.
     pub cpus: u64,
+    /// Number of them that may be changing one at this instant; `None` if that is not known.
+    #[serde(default)]
+    pub counting: Option<u64>,
 }
 
 /// Counters of folios of a PMD's size in page caches, in pages.
@@ -265,6 +281,12 @@ pub struct Census {
     /// Pages of the largest of these.
     #[serde(default)]
     pub largest_listed: i64,
+    /// Pins of folios (`FOLL_PIN`); an earlier version did not ask.
+    #[serde(default)]
+    pub pinned: Option<Amount>,
+    /// Pages with `PG_hwpoison`; an earlier version did not ask.
+    #[serde(default)]
+    pub poisoned: Option<Amount>,
     /// True if each page of a large folio counts its own entries. From 6.15 on it may not (`CONFIG_NO_PAGE_MAPCOUNT`),
     /// and only a walk of the pages shows it. An earlier version of the notes did not have this field.
     #[serde(default)]

@@ -31,6 +31,13 @@ pub trait Folios: fmt::Debug {
         (0, 0)
     }
 
+    /// Returns whether the page's folio is in the page cache of a file that is written back to a device; `None` where that is not
+    /// known.
+    fn written_back(&self, page: &Page) -> Option<bool> {
+        let _ = page;
+        None
+    }
+
     /// Returns whether the page's folio is charged to a memory cgroup; `None` if the kernel has none.
     fn charged(&self, page: &Page) -> Option<bool>;
 

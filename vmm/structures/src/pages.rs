@@ -43,6 +43,8 @@ pub struct Layout {
     flags_1: Field,
     large_mapcount: Field,
     entire_mapcount: Field,
+    #[serde(default)]
+    pincount: Option<Field>,
     /// Its node on a list of free blocks.
     #[serde(default)]
     list: Option<Field>,
@@ -188,6 +190,7 @@ impl Layout {
             flags_1: folio("_flags_1")?,
             large_mapcount: folio("_large_mapcount")?,
             entire_mapcount: folio("_entire_mapcount")?,
+            pincount: folio("_pincount").ok(),
             list: page("buddy_list").ok(),
             private: page("private").ok(),
             table_lock: spin.as_ref().ok().and_then(|lock| {

@@ -3,6 +3,7 @@
 //! has any more, of exec(), of making
 //! a file's pages into one. It is on its kernel stack, which is read frame by frame.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use stage1::PhysMemory;
@@ -21,7 +22,7 @@ const FUNCTIONS: [(&str, Doing); 2] = [("copy_process", Doing::Fork), ("exit_mma
 /// Those that a compiler may have made part of others. The callers of the first two, as a function that was interrupted before
 /// its first instructions has left no frame; and `acct_arg_size()`'s, which counts the pages of arguments as the caller's own
 /// (fs/exec.c).
-const MORE: [(&str, Doing); 19] = [
+const MORE: [(&str, Doing); 38] = [
     ("kernel_clone", Doing::Fork),
     ("__mmput", Doing::End),
     ("mmput", Doing::End),
@@ -44,12 +45,39 @@ const MORE: [(&str, Doing); 19] = [
     ("shmem_undo_range", Doing::Promise),
     // mm/swapfile.c: all of the area is promised for a moment.
     ("__arm64_sys_swapoff", Doing::Promise),
+    // mm/vmstat.c
+    ("refresh_cpu_vm_stats", Doing::Fold),
+    ("vmstat_update", Doing::Fold),
+    ("quiet_vmstat", Doing::Fold),
+    // mm/vmscan.c
+    ("balance_pgdat", Doing::Isolate),
+    ("shrink_node", Doing::Isolate),
+    ("shrink_lruvec", Doing::Isolate),
+    ("do_try_to_free_pages", Doing::Isolate),
+    // mm/compaction.c, mm/migrate.c, mm/page_alloc.c
+    ("compact_zone", Doing::Isolate),
+    ("migrate_pages", Doing::Isolate),
+    ("do_pages_move", Doing::Isolate),
+    ("migrate_misplaced_folio", Doing::Isolate),
+    ("alloc_contig_range", Doing::Isolate),
+    ("alloc_contig_range_noprof", Doing::Isolate),
+    // mm/mempolicy.c, mm/khugepaged.c, mm/memory-failure.c, mm/gup.c
+    ("do_mbind", Doing::Isolate),
+    ("do_migrate_pages", Doing::Isolate),
+    ("collapse_huge_page", Doing::Isolate),
+    ("soft_offline_page", Doing::Isolate),
+    ("memory_failure", Doing::Isolate),
+    ("__gup_longterm_locked", Doing::Isolate),
 ];
+/// Where a CPU without a task waits for an interrupt (arch/arm64/kernel/idle.c).
+const IDLE: &str = "cpu_do_idle";
+/// In a kernel with PREEMPT_RT a task may be preempted with what is a spinlock elsewhere.
+const RT: &str = "rt_spin_lock";
 /// Behind a `kernel_clone()` that has done all that, in the parent of a `vfork()`.
 const WAITING: &str = "wait_for_vfork_done";
 
 /// An operation that a task is in the middle of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Doing {
     /// fork(): the child's entries are counted before it is in any list.
     Fork,
@@ -61,6 +89,17 @@ pub enum Doing {
     Collapse,
     /// A file of shmem gets or gives back pages, which are promised before it has them, and after.
     Promise,
+    /// A CPU's part of counters is on its way to those of all CPUs.
+    Fold,
+    /// Folios are taken from the lists of the LRU, to be reclaimed, migrated or collapsed.
+    Isolate,
+}
+
+impl Doing {
+    /// Returns whether it may be done in what another one calls.
+    fn is_aside(self) -> bool {
+        matches!(self, Doing::Fold | Doing::Isolate)
+    }
 }
 
 /// Layout of this kernel's tasks.
@@ -71,6 +110,8 @@ pub struct Layout {
     pc: Member,
     functions: Vec<(Range<u64>, Doing)>,
     waiting: Option<Range<u64>>,
+    /// Where a CPU is idle; none in a kernel whose tasks may be preempted anywhere.
+    idle: Option<Range<u64>>,
 }
 
 /// The registers of a CPU that is in the kernel.
@@ -111,7 +152,24 @@ impl Layout {
             pc: task("thread.cpu_context.pc")?,
             functions,
             waiting: kernel.symbols.range(WAITING),
+            idle: match kernel.symbols.address(RT) {
+                Some(_) => None,
+                None => kernel.symbols.range(IDLE),
+            },
         })
+    }
+
+    /// Returns how many CPUs may be in the middle of changing counters, among `cpus`: each CPU's registers, if it is in the
+    /// kernel; `found` is what [`Layout::find`] has found.
+    pub fn counting(&self, cpus: &[Option<InKernel>], found: &[(&Process, Doing)]) -> usize {
+        let Some(idle) = &self.idle else {
+            return cpus.len();
+        };
+        if found.iter().any(|(_, doing)| *doing == Doing::Fold) {
+            return cpus.len();
+        }
+        let counts = |cpu: &&InKernel| !idle.contains(&cpu.pc);
+        cpus.iter().flatten().filter(counts).count()
     }
 
     /// Finds the tasks in the middle of one. `cpus`: each CPU's registers, if it is in the kernel.
@@ -135,42 +193,44 @@ impl Layout {
         let mut found = Vec::new();
         for process in processes {
             for task in &process.tasks {
-                let doing = match at(task) {
+                let all = match at(task) {
                     Some(cpu) => self.doing(view, cpu.fp, [cpu.pc, cpu.lr]),
                     // On the other CPUs, none of which is in the kernel for it; unless one is being switched.
-                    None if running(*task)? && in_user_mode <= elsewhere => None,
+                    None if running(*task)? && in_user_mode <= elsewhere => Vec::new(),
                     None => {
                         let fp = view.number("a task", *task, self.fp)?;
                         let pc = view.number("a task", *task, self.pc)?;
                         self.doing(view, fp, [pc, pc])
                     }
                 };
-                found.extend(doing.map(|doing| (process, doing)));
+                found.extend(all.into_iter().map(|doing| (process, doing)));
             }
         }
         Ok(found)
     }
 
-    /// Returns the calls on a stack whose newest frame record is at `fp`: pairs of the next one and a return address (AAPCS64 6.4.6).
+    /// Returns what is done on a stack whose newest frame record is at `fp`: pairs of the next one and a return address (AAPCS64 6.4.6).
     fn doing<M: PhysMemory + ?Sized>(
         &self,
         view: View<'_, M>,
         mut fp: u64,
         newest: [u64; 2],
-    ) -> Option<Doing> {
-        let mut found = None;
+    ) -> Vec<Doing> {
+        let (mut found, mut aside) = (None, BTreeSet::new());
         let mut look = |address: u64| {
             // Without a signature (FEAT_PAuth).
             let address = address | view.upper.first.0;
             let within = |range: &&(Range<u64>, Doing)| range.0.contains(&address);
-            let here = self.functions.iter().find(within).map(|(_, doing)| *doing);
-            found = with_outer(found, here);
+            match self.functions.iter().find(within).map(|(_, doing)| *doing) {
+                Some(doing) if doing.is_aside() => drop(aside.insert(doing)),
+                here => found = with_outer(found, here),
+            }
             self.waiting
                 .as_ref()
                 .is_some_and(|it| it.contains(&address))
         };
         if newest.into_iter().any(&mut look) {
-            return None;
+            return Vec::new();
         }
         for _ in 0..MOST_FRAMES {
             let Ok(record) = view.bytes("a kernel stack", fp, 16) else {
@@ -179,11 +239,11 @@ impl Layout {
             let word =
                 |at: usize| u64::from_le_bytes(std::array::from_fn(|byte| record[at + byte]));
             if look(word(8)) {
-                return None;
+                return Vec::new();
             }
             fp = word(0);
         }
-        found
+        found.into_iter().chain(aside).collect()
     }
 }
 

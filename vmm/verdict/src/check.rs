@@ -176,6 +176,8 @@ pub(crate) struct UnheldSeen<'a> {
     pub words: &'a dyn Fn(u64) -> Option<&'a [u64]>,
     /// Returns whether any address space maps one of these page frames by a dirty entry.
     pub has_dirty_entry: &'a dyn Fn(&Range<u64>) -> bool,
+    /// Returns whether any address space maps one of these page frames by a writable entry.
+    pub has_writable_entry: &'a dyn Fn(&Range<u64>) -> bool,
 }
 
 /// Folios that count mappings and that no table was seen to map.

@@ -27,6 +27,11 @@ pub(super) struct Layout {
     zones: Result<(Vec<u64>, Counters), StructureError>,
     /// `NR_MLOCK` of a zone.
     mlocked: Option<u64>,
+    isolated: Option<[u64; 2]>,
+    /// `NR_FOLL_PIN_ACQUIRED` and `NR_FOLL_PIN_RELEASED`.
+    pins: Option<[u64; 2]>,
+    /// The address of `num_poisoned_pages` (mm/memory-failure.c).
+    poisoned: Option<u64>,
     cpus: PerCpu,
 }
 
@@ -111,6 +116,7 @@ impl Layout {
     ) -> Result<Layout, StructureError> {
         let item = |name| kernel.types.enumerator("node_stat_item", name);
         let of_zones = |name| kernel.types.enumerator("zone_stat_item", name);
+        let both = |one, other| Some([item(one).ok()?, item(other).ok()?]);
         let zones = || {
             let zones = zone_addresses(kernel, view)?.into_iter();
             let counters = Counters::of_zones(kernel)?;
@@ -144,6 +150,9 @@ impl Layout {
             written: written().ok(),
             zones: zones(),
             mlocked: of_zones("NR_MLOCK").ok(),
+            isolated: both("NR_ISOLATED_ANON", "NR_ISOLATED_FILE"),
+            pins: both("NR_FOLL_PIN_ACQUIRED", "NR_FOLL_PIN_RELEASED"),
+            poisoned: kernel.symbols.address("num_poisoned_pages"),
             cpus: PerCpu::new(kernel, view)?,
         })
     }
@@ -164,6 +173,13 @@ impl Layout {
                 file_mapped: sum(large.file_mapped)?,
             })
         };
+        let pair = |items: Option<[u64; 2]>, both: fn(i64, i64) -> i64| {
+            let Some([one, other]) = items else {
+                return Ok(None);
+            };
+            let (one, other) = (sum(one)?, sum(other)?);
+            Ok::<_, StructureError>(Some((both(one.0, other.0), one.1)))
+        };
         Ok(Memory {
             anonymous: anonymous.0,
             blocks: blocks.0,
@@ -181,7 +197,18 @@ impl Layout {
                 Ok(lists) => self.lists(view, lists).map_err(|why| not_read(&why)),
                 Err(why) => Err(not_read(why)),
             }),
+            isolated: pair(self.isolated, |one, other| one + other)?,
+            isolating: None,
+            pinned: pair(self.pins, |acquired, released| acquired - released)?,
+            poisoned: match self.poisoned {
+                Some(at) => {
+                    let count = view.number("num_poisoned_pages", at, word(COUNTER))?;
+                    Some((count as i64, at))
+                }
+                None => None,
+            },
             cpus: self.cpus.offsets.len() as u64,
+            counting: None,
         })
     }
 

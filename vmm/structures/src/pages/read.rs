@@ -94,6 +94,7 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
             flags_1: place(layout.flags_1),
             large_mapcount: place(layout.large_mapcount),
             entire_mapcount: place(layout.entire_mapcount),
+            pincount: layout.pincount.map(place),
             swap: layout.swap.map(place),
             memcg: layout.memcg.map(place),
         };
@@ -291,6 +292,18 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
     #[must_use]
     pub fn memcg_data(&self, head: u64) -> Option<u64> {
         Some(self.at.memcg?.of(self.structure(head).ok()?))
+    }
+
+    /// Returns whether the page's folio is in the page cache of a file that is written back to a device; `None` where that is not
+    /// known.
+    #[must_use]
+    pub fn written_back(&self, page: &Page) -> Option<bool> {
+        if page.kind != Kind::File {
+            return Some(false);
+        }
+        self.layout
+            .written?
+            .is_written_back(self.view, page.mapping)
     }
 
     /// Returns the address of the `struct page` of a page frame.

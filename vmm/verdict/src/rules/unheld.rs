@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Folios of ranges that a checkpoint calls unheld, each once, also if several judged processes map it.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -49,6 +50,12 @@ pub(super) fn judge<M: PhysMemory + ?Sized>(
         all.memory.words(at, (size / 8) as usize)
     };
     let has_dirty_entry = |folio: &Range<u64>| has_dirty_entry(all, folio);
+    let writable = OnceCell::new();
+    let has_writable_entry = |folio: &Range<u64>| {
+        let writable = writable.get_or_init(|| writable_entries(all));
+        let overlaps = |it: &Range<u64>| it.start < folio.end && folio.start < it.end;
+        writable.iter().any(overlaps)
+    };
     let asked = verdicts.iter().any(|verdict| !verdict.unheld.is_empty());
     let by_lock = if asked { by_lock(verdicts, size) } else { None };
     let is_charged = |pa: u64| {
@@ -86,6 +93,7 @@ pub(super) fn judge<M: PhysMemory + ?Sized>(
                 charges,
                 words: &words,
                 has_dirty_entry: &has_dirty_entry,
+                has_writable_entry: &has_writable_entry,
             };
             for (rule, check) in &CHECKS.unheld {
                 match check(&unheld) {
@@ -143,23 +151,37 @@ fn by_lock(verdicts: &[ProcessVerdict], size: u64) -> Option<ByLock> {
 
 /// Returns whether any address space maps one of these page frames by a dirty entry.
 fn has_dirty_entry<M: PhysMemory + ?Sized>(all: &All<'_, M>, folio: &Range<u64>) -> bool {
-    let mut look = Look {
-        regime: *all.regime,
-        folio,
-        found: false,
-    };
+    let mut found = false;
+    each_entry(all, &mut |pte, pages| {
+        found |= pte.dirty() && pages.start < folio.end && pages.end > folio.start;
+    });
+    found
+}
+
+/// Returns the page frames that any address space maps by writable entries.
+fn writable_entries<M: PhysMemory + ?Sized>(all: &All<'_, M>) -> Vec<Range<u64>> {
+    let mut found = Vec::new();
+    each_entry(all, &mut |pte, pages| {
+        if pte.write() {
+            found.push(pages);
+        }
+    });
+    found
+}
+
+/// Passes each entry of all address spaces that is present, with its page frames.
+fn each_entry<M: PhysMemory + ?Sized>(all: &All<'_, M>, take: &mut dyn FnMut(Pte, Range<u64>)) {
     for &table in all.tables {
-        look.regime.root = PhysicalAddress(table);
-        let regime = look.regime;
+        let mut regime = *all.regime;
+        regime.root = PhysicalAddress(table);
+        let mut look = Look { regime, take };
         walk(all.memory, &regime, regime.first, regime.last, &mut look);
     }
-    look.found
 }
 
 struct Look<'f> {
     regime: Regime,
-    folio: &'f Range<u64>,
-    found: bool,
+    take: &'f mut dyn FnMut(Pte, Range<u64>),
 }
 
 impl<'m> Visitor<'m> for Look<'_> {
@@ -173,15 +195,14 @@ impl<'m> Visitor<'m> for Look<'_> {
         );
         let size = regime.granule.bytes();
         let pages = group.step() / size;
-        self.found |= group.words.iter().any(|word| {
+        for word in group.words {
             let pte = Pte(*word);
             let is_leaf = table.level == Level::L3 || group.is_leaf(*word);
-            if !is_leaf || !group.is_present(pte) || !pte.dirty() {
-                return false;
+            if is_leaf && group.is_present(pte) {
+                let pfn = group.output(*word) / size;
+                (self.take)(pte, pfn..pfn + pages);
             }
-            let pfn = group.output(*word) / size;
-            pfn < self.folio.end && pfn + pages > self.folio.start
-        });
+        }
         Descend::Into
     }
 

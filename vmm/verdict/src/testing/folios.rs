@@ -44,6 +44,8 @@ pub struct Kernel {
     pub uncharged: BTreeSet<u64>,
     /// References of batches of the LRU lists, by a folio's first page; `None` if they are not known.
     pub batched: Option<BTreeMap<u64, u64>>,
+    /// True if all its files are written back; `None` if that is not known.
+    pub written_back: Option<bool>,
     /// How many pages it has told to be alike.
     pub runs: Cell<u64>,
 }
@@ -71,6 +73,10 @@ impl Folios for Kernel {
 
     fn charged(&self, page: &Page) -> Option<bool> {
         Some(self.charges && !self.uncharged.contains(&page.head))
+    }
+
+    fn written_back(&self, _: &Page) -> Option<bool> {
+        self.written_back
     }
 
     fn batched(&self, page: &Page) -> Result<u64, NotKnown> {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use linux::counted::{Census, Large, Lists, Written};
+use linux::counted::{Amount, Census, Large, Lists, Written};
 use linux::folio::Kind;
 use stage1::{lookup, Lookup, PhysMemory, PhysicalAddress, VirtualAddress};
 
@@ -12,6 +12,8 @@ use super::{count, signed, Pages, Place, LARGEST, ORDER};
 
 /// No block of the buddy allocator is larger (`MAX_PAGE_ORDER`, 64K granule).
 const LARGEST_FREE: u64 = 13;
+/// References of a pin of a folio of one page.
+const PIN: i64 = 1 << 10;
 /// More page frames than are looked through: 256 GiB of 4K pages.
 const MOST: u64 = 1 << 26;
 
@@ -65,6 +67,8 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
         let is_known = layout.written.is_some() && bits.dirty.is_some() && bits.writeback.is_some();
         sums.census.written = is_known.then(Written::default);
         sums.census.lists = bits.unevictable.map(|_| Lists::default());
+        sums.census.pinned = self.at.pincount.map(|_| Amount::default());
+        sums.census.poisoned = bits.hwpoison.map(|_| Amount::default());
         for span in spans {
             next = span.start.max(next);
             while next < span.end {
@@ -136,6 +140,9 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
                 }
                 first.order = order as u8;
                 next = pfn + (1 << order);
+            }
+            if kind.is_none() || kind == Some(layout.types.hugetlb) {
+                self.held(&first, kind.is_some(), &mut sums.census);
             }
             if kind.is_none() {
                 self.add(&first, sums)?;
@@ -256,6 +263,34 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
             sums.census.cache.add(pages, !locked);
         }
         Ok(())
+    }
+
+    /// Adds a folio's pins and what of it is broken. A folio of one page has its pins in its references, each as many as
+    /// `GUP_PIN_COUNTING_BIAS` (include/linux/mm.h), so that others may look like some.
+    fn held(&self, first: &First<'_>, is_hugetlb: bool, census: &mut Census) {
+        let at = &self.at;
+        if let Some((pinned, place)) = census.pinned.as_mut().zip(at.pincount) {
+            if first.order > 0 {
+                let pins = self.of_first(first, place).unwrap_or(0);
+                pinned.add(pins as u32 as i32 as i64, true);
+            } else {
+                let references = signed(at.refcount.of(first.words));
+                let entries = count(at.mapcount.of(first.words)).max(0);
+                pinned.add((references - entries).max(0) / PIN, false);
+            }
+        }
+        let is_broken = |bit: u64| first.flags & bit != 0;
+        if let Some((poisoned, bit)) = census.poisoned.as_mut().zip(self.layout.bits.hwpoison) {
+            // hugetlb has one flag for all its pages.
+            match (is_broken(bit), is_hugetlb) {
+                (false, _) => {}
+                (true, false) => poisoned.add(1, true),
+                (true, true) => {
+                    poisoned.least += 1;
+                    poisoned.most += 1 << first.order;
+                }
+            }
+        }
     }
 
     /// The order of a folio that a PMD maps.

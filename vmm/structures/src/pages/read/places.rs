@@ -15,6 +15,7 @@ pub(super) struct Places {
     pub(super) flags_1: Place,
     pub(super) large_mapcount: Place,
     pub(super) entire_mapcount: Place,
+    pub(super) pincount: Option<Place>,
     pub(super) swap: Option<Place>,
     pub(super) memcg: Option<Place>,
 }

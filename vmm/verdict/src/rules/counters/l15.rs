@@ -29,9 +29,11 @@ pub(crate) static RULE: Rule = Rule {
               nobody holds their locks; a note says so. In each zone \
               NR_FREE_PAGES is the sum of its lists of free blocks, without those that are isolated; not judged where the zone's \
               lock is held. Memory that is promised (vm_committed_as) is the pages of all VMAs with VM_ACCOUNT and those of shmem's files: the size of one that reserves it (no VM_NORESERVE), the pages of others. A tmpfs with a limit counts the pages that its files have, in memory and in swap (used_blocks). Neither is \
-              judged while a task makes, changes or takes down an address space or such a file. What \
-              differs by no more than 128 pages for each CPU is left alone: a thread that folds a \
-              CPU's part of a counter may be preempted between taking it and adding it.",
+              judged while a task makes, changes or takes down an address space or such a file. \
+              NR_FOLL_PIN_ACQUIRED less NR_FOLL_PIN_RELEASED is the pins of all folios, num_poisoned_pages (HardwareCorrupted) the pages with \
+              PG_hwpoison, and NR_ISOLATED_ANON and NR_ISOLATED_FILE are 0 while no task reclaims, compacts, migrates or collapses. What \
+              differs by no more than 128 pages for each CPU that is in the kernel and not idle is left alone, and for each CPU while a task folds \
+              their parts of the counters (`refresh_cpu_vm_stats()`), or with PREEMPT_RT: counters are not changed together with what they count.",
     tier: Tier::Linux,
     sources: &[
         "mm/rmap.c, __folio_mod_stat(), __folio_add_rmap(); mm/shmem.c, shmem_update_stats(); mm/page_alloc.c, account_freepages()",
@@ -46,7 +48,7 @@ pub(crate) static RULE: Rule = Rule {
     identity: Identity::Sentence,
     on_break: OnBreak::GoOn,
     checks: &[Check::Counted(mapped), Check::Counted(free), Check::Counted(committed)],
-    synthetic: &["l15_less_counted_than_mapped", "l15_more_counted_than_mapped", "l15_as_much_as_there_is", "l15_locked_pages", "l15_free_pages", "l15_folios_of_a_pmd", "l15_lists_of_the_lru", "l15_what_is_to_be_written", "l15_memory_that_is_promised"],
+    synthetic: &["l15_less_counted_than_mapped", "l15_more_counted_than_mapped", "l15_as_much_as_there_is", "l15_locked_pages", "l15_what_is_held", "l15_free_pages", "l15_folios_of_a_pmd", "l15_lists_of_the_lru", "l15_what_is_to_be_written", "l15_memory_that_is_promised"],
     live: &["test_l15_mapped", "test_l15_free_pages", "test_l15_memory_that_is_promised"],
 };
 
@@ -54,8 +56,17 @@ pub(crate) static RULE: Rule = Rule {
 const BY_FOLIO: Release = Release::new(6, 15, 0);
 
 /// The part of a counter that one CPU keeps is a signed byte, and its fold takes it out before it adds it
-/// (`refresh_cpu_vm_stats()`, `cpu_vm_stats_fold()`). All that count what is mapped or free hold a spinlock meanwhile.
+/// (`refresh_cpu_vm_stats()`, `cpu_vm_stats_fold()`). All that count what is mapped or free hold a spinlock meanwhile, so that
+/// a CPU that is idle or in user mode is not at it.
 const FOLDED: i64 = 128;
+
+/// Returns the end of a sentence, with the pages that may be on their way.
+fn adding(open: i64) -> String {
+    match open {
+        0 => String::new(),
+        _ => format!(", but for {open} that its CPUs may be adding"),
+    }
+}
 
 /// One counter.
 struct Counter {
@@ -116,6 +127,20 @@ fn counters(memory: &Memory, mapped: &AllMapped, census: Option<&Census>) -> Vec
         let what = "page cache and swap cache (NR_FILE_PAGES)";
         not_all_mapped(counted, census.map(|census| census.cache), what)
     }));
+    all.extend(memory.pinned.map(|counted| {
+        let there = census.and_then(|census| census.pinned);
+        let what = "pins (NR_FOLL_PIN_ACQUIRED less NR_FOLL_PIN_RELEASED)";
+        not_all_mapped(counted, there, what)
+    }));
+    all.extend(memory.poisoned.map(|counted| {
+        let there = census.and_then(|census| census.poisoned);
+        let what = "memory with PG_hwpoison (num_poisoned_pages, HardwareCorrupted)";
+        not_all_mapped(counted, there, what)
+    }));
+    if let (Some(counted), None) = (memory.isolated, &memory.isolating) {
+        let what = "isolated folios (NR_ISOLATED_ANON, NR_ISOLATED_FILE), and no task is at it";
+        all.push(not_all_mapped(counted, Some(0.into()), what));
+    }
     if let Some(counted) = memory.large {
         let there = census.and_then(|census| census.large);
         let of = |counted, there: Option<Amount>, what| not_all_mapped(counted, there, what);
@@ -203,17 +228,22 @@ fn mapped(seen: &CountedSeen<'_>, counts: &mut Counts) {
     };
     let (mapped, moving) = (seen.mapped, seen.moving);
     let by_page = seen.release.is_some_and(|release| release < BY_FOLIO);
-    let open = FOLDED * memory.cpus as i64;
+    let of_all = FOLDED * memory.cpus as i64;
     let (wrong, above) = (&mut counts.wrong, &mut counts.not_judged);
     for counter in counters(memory, mapped, seen.census) {
         let (what, counted, least) = (counter.what, counter.counted, counter.mapped);
+        // Another rule may have told of a page that makes the difference.
+        let open = match (counter.there, memory.counting) {
+            (Some(_), Some(counting)) => FOLDED * counting as i64,
+            _ => of_all,
+        };
         if counted < least - open {
             wrong.push(format!("the kernel counts {counted} pages of {what}, and the judged processes map {least}: it must count these at least"));
             continue;
         }
         if let Some(there) = counter.there {
             if !there.holds(counted, open + moving as i64) {
-                wrong.push(format!("the kernel counts {counted} pages of {what}, and there are {there} in all memory: they must be equal, but for {open} that its CPUs may be adding"));
+                wrong.push(format!("the kernel counts {counted} pages of {what}, and there are {there} in all memory: they must be equal{}", adding(open)));
             }
             continue;
         }
@@ -222,7 +252,7 @@ fn mapped(seen: &CountedSeen<'_>, counts: &mut Counts) {
             continue;
         }
         match &mapped.more {
-            None => wrong.push(format!("the kernel counts {counted} pages of {what}; the judged processes map {least}, and whatever else is mapped is {others} pages: it must count no more than both, but for {open} that its CPUs may be adding")),
+            None => wrong.push(format!("the kernel counts {counted} pages of {what}; the judged processes map {least}, and whatever else is mapped is {others} pages: it must count no more than both{}", adding(open))),
             Some(why) => {
                 counts.uncounted += 1;
                 above.push(format!("L15 was not judged for {what}, of which the kernel counts {counted} pages, {least} of judged processes and {others} others were seen: {why}"));
@@ -268,13 +298,18 @@ fn committed(seen: &CountedSeen<'_>, counts: &mut Counts) {
     }
 }
 
-/// The sentence of each zone whose free pages are not as many as counted; `cpus` keep a part of the count.
+/// The sentence of each zone whose free pages are not as many as counted.
 fn free(seen: &CountedSeen<'_>, counts: &mut Counts) {
     let zones = seen.counted.zones.iter().flatten();
-    counts.wrong.extend(zones.filter_map(zone));
+    let memory = seen.counted.memory.as_ref();
+    let counting = memory.ok().and_then(|memory| memory.counting);
+    counts
+        .wrong
+        .extend(zones.filter_map(|it| zone(it, counting)));
 }
 
-fn zone(zone: &Zone) -> Option<String> {
+/// On one zone, while so many CPUs may be changing the count, if that is known.
+fn zone(zone: &Zone, counting: Option<u64>) -> Option<String> {
     let (areas, counted) = (zone.areas.as_ref().ok()?, zone.free?);
     // Lists that are wrong are told of by L14.
     if areas.iter().any(|area| area.problem.is_some()) {
@@ -282,11 +317,11 @@ fn zone(zone: &Zone) -> Option<String> {
     }
     let pages = |area: &Area| (area.listed - area.isolated) << area.order;
     let listed: i64 = areas.iter().map(pages).sum();
-    let open = FOLDED * zone.cpus.len() as i64;
+    let open = FOLDED * counting.unwrap_or(zone.cpus.len() as u64) as i64;
     (counted.abs_diff(listed) > open.unsigned_abs()).then(|| {
         format!(
-            "zone {} of node {} counts {counted} free pages (NR_FREE_PAGES), and {listed} are on its lists: they must be equal, but for {open} that its CPUs may be adding",
-            zone.name, zone.node
+            "zone {} of node {} counts {counted} free pages (NR_FREE_PAGES), and {listed} are on its lists: they must be equal{}",
+            zone.name, zone.node, adding(open)
         )
     })
 }

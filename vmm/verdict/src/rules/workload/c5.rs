@@ -11,11 +11,13 @@ pub(crate) static RULE: Rule = Rule {
     title: "a folio that was written is dirty",
     asserts: "In ranges that the checkpoint calls `unheld`: a mapped folio is uptodate. A folio of shmem that is not dirty, and that no \
               dirty entry of any address space maps, holds zeroes: with something else in it, it was written, and reclaim \
-              would drop it with what was written, as there is no copy below. Folios that are locked, under writeback or in the swap \
+              would drop it with what was written, as there is no copy below. A clean folio of a file that is written back to a device is mapped \
+              by no writable entry: its first store has to be told of (`page_mkwrite()`). Folios that are locked, under writeback or in the swap \
               cache are left alone.",
     tier: Tier::Linux,
     sources: &[
         "mm/shmem.c, shmem_write_end(), shmem_swapin_folio(); mm/memory.c, fault_dirty_shared_page(), zap_present_folio_ptes()",
+        "mm/page-writeback.c, folio_clear_dirty_for_io(); mm/memory.c, do_wp_page(), wp_page_shared(); mm/mprotect.c, can_change_pte_writable()",
         "mm/vmscan.c, pageout(), __remove_mapping(); mm/migrate.c, __folio_migrate_mapping(); mm/huge_memory.c, __split_huge_page_tail()",
     ],
     needs: &[Need::Expectations.all(), Need::Folios.all(), Need::Processes.all()],
@@ -24,7 +26,7 @@ pub(crate) static RULE: Rule = Rule {
     identity: Identity::Sentence,
     on_break: OnBreak::GoOn,
     checks: &[Check::Unheld(check)],
-    synthetic: &["c5_a_clean_folio_with_words_in_it", "c5_a_folio_that_was_never_filled"],
+    synthetic: &["c5_a_clean_folio_with_words_in_it", "c5_a_clean_folio_that_is_written_back_is_not_writable", "c5_a_folio_that_was_never_filled"],
     live: &["test_lost_dirty_state_is_named"],
 };
 
@@ -49,7 +51,11 @@ fn check(seen: &UnheldSeen<'_>) -> Unheld {
     if known & (UPTODATE | LOCKED) == UPTODATE | LOCKED && set & (UPTODATE | LOCKED) == 0 {
         return Unheld::Wrong(format!("{} is not uptodate: nothing has filled it", what()));
     }
-    if !page.shmem() || page.swapcache || set & (LOCKED | DIRTY | WRITEBACK) != 0 {
+    if page.swapcache || set & (LOCKED | DIRTY | WRITEBACK) != 0 {
+        return Unheld::Right;
+    }
+    let is_stored = || page.kind == Kind::File && seen.folios.written_back(&page) == Some(true);
+    if !page.shmem() && !is_stored() {
         return Unheld::Right;
     }
     if known & (LOCKED | DIRTY | WRITEBACK) != LOCKED | DIRTY | WRITEBACK {
@@ -57,6 +63,16 @@ fn check(seen: &UnheldSeen<'_>) -> Unheld {
         return Unheld::NotJudged(said.into());
     }
     let folio = page.head..page.head + page.pages();
+    if !page.shmem() {
+        return match (seen.has_writable_entry)(&folio) {
+            false => Unheld::Right,
+            true => Unheld::Wrong(format!(
+                "{} is in the page cache of a file that is written back, and clean, and an entry that maps it is writable: a \
+                 store to it would not be told of, and never be written",
+                what()
+            )),
+        };
+    }
     let (pfn, word, at) = match first_word(seen, page) {
         Some(Ok(first)) => first,
         None => return Unheld::Right,
@@ -148,6 +164,32 @@ mod tests {
         guest.change(at, |word| word & !DIRTY_ENTRY);
         guest.page_words(pfn, &[0, 0, 0]);
         assert!(!has_c5(&guest));
+    }
+
+    #[test]
+    fn c5_a_clean_folio_that_is_written_back_is_not_writable() {
+        let mut guest = shmem();
+        let (pfn, at) = (guest.first() + guest.members, guest.members);
+        guest.kernel().change(pfn, |page| page.swapbacked = false);
+        for (writable, written_back, expected) in [
+            (false, Some(true), false),
+            (true, Some(true), true),
+            (true, Some(false), false),
+            (true, None, false),
+        ] {
+            guest.change(at, |word| match writable {
+                true => word | WRITE,
+                false => word & !WRITE,
+            });
+            guest.kernel().written_back = written_back;
+            assert_eq!(has_c5(&guest), expected, "{writable} {written_back:?}");
+        }
+        guest.kernel().written_back = Some(true);
+        for flag in [LOCKED, DIRTY, WRITEBACK] {
+            guest.kernel().change(pfn, |page| page.folio_flags |= flag);
+            assert!(!has_c5(&guest), "{flag:x}");
+            guest.kernel().change(pfn, |page| page.folio_flags &= !flag);
+        }
     }
 
     #[test]

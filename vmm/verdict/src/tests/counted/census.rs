@@ -43,6 +43,8 @@ fn whole() -> (Counted, Kernel) {
             unevictable: 40,
         }),
         largest_listed: 32,
+        pinned: Some(amount(32, 33)),
+        poisoned: Some(amount(2, 2)),
         counts_pages: true,
     });
     assert_eq!(errors(&judged(&counted, &kernel)), []);
@@ -194,6 +196,47 @@ fn l15_locked_pages() {
         assert_eq!(judged(Some((wrong, 0))), [id("L15")], "{wrong}");
     }
     assert_eq!(judged(None), []);
+}
+
+#[test]
+fn l15_what_is_held() {
+    let (good, kernel) = whole();
+    let judged = |change: &dyn Fn(&mut Memory)| {
+        let mut counted = good.clone();
+        let memory = counted.memory.as_mut().unwrap();
+        (memory.pinned, memory.poisoned) = (Some((32, 0)), Some((2, 0)));
+        memory.isolated = Some((0, 0));
+        // No CPU is in the kernel.
+        memory.counting = Some(0);
+        change(memory);
+        errors(&judged(&counted, &kernel))
+    };
+    assert_eq!(judged(&|_| ()), []);
+    // A folio of one page may have a pin, or many references.
+    assert_eq!(judged(&|memory| memory.pinned = Some((33, 0))), []);
+    let wrong: [&dyn Fn(&mut Memory); 6] = [
+        &|memory| memory.pinned = Some((34, 0)),
+        &|memory| memory.pinned = Some((31, 0)),
+        &|memory| memory.poisoned = Some((1, 0)),
+        &|memory| memory.poisoned = Some((3, 0)),
+        &|memory| memory.isolated = Some((1, 0)),
+        // All counters are exact then.
+        &|memory| memory.anonymous += 1,
+    ];
+    for change in wrong {
+        assert_eq!(judged(change), [id("L15")]);
+        let counting = |memory: &mut Memory| {
+            change(memory);
+            memory.counting = Some(1);
+        };
+        assert_eq!(judged(&counting), []);
+    }
+    // A task has isolated some.
+    let isolating = |memory: &mut Memory| {
+        memory.isolated = Some((512, 0));
+        memory.isolating = Some("it reclaims".into());
+    };
+    assert_eq!(judged(&isolating), []);
 }
 
 #[test]

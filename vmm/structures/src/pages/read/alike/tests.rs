@@ -38,6 +38,7 @@ pub(crate) fn layout(per_page: bool) -> Layout {
         flags_1: Field(64, 8),
         large_mapcount: Field(80, 4),
         entire_mapcount: Field(84, 4),
+        pincount: Some(Field(104, 4)),
         list: Some(Field(8, 16)),
         private: Some(Field(40, 8)),
         table_lock: Some(Field(40, 4)),

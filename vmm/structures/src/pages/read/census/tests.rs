@@ -53,6 +53,8 @@ fn good() -> Census {
         counts_pages: true,
         large: Some(Large::default()),
         lists: Some(Lists::default()),
+        pinned: Some(amount(0)),
+        poisoned: Some(amount(0)),
         ..Census::default()
     }
 }
@@ -99,6 +101,36 @@ fn what_is_no_folio_of_processes_is_not_counted() {
     let hugetlb = with(|guest| guest.poke(HEAD, COUNTS, 1 << 32 | 0xf4 << 24));
     let folios = BTreeMap::from([(ORDER, amount(FOLIOS - 1))]);
     assert_eq!(hugetlb, Census { folios, ..less(8) });
+}
+
+#[test]
+fn what_is_held() {
+    const HWPOISON: u64 = 1 << 21;
+    // Two pins of a large folio are a count of its own. Those of a page are references, and its entries have some too.
+    let pins = |references: u64, entries: u64| {
+        with(|guest| {
+            guest.poke(HEAD + 1, 5, 2);
+            guest.poke(SINGLE, COUNTS, references << 32 | (entries - 1));
+        })
+    };
+    for (references, entries, most) in [(1, 1, 2), (1025, 1, 3), (1500, 1000, 2), (3073, 1, 5)] {
+        let pinned = Amount { least: 2, most };
+        assert_eq!(
+            pins(references, entries).pinned,
+            Some(pinned),
+            "{references}"
+        );
+    }
+    let broken = |pfn| with(|guest| guest.change(pfn, FLAGS, |word| word | HWPOISON));
+    for pfn in [SINGLE, HEAD] {
+        assert_eq!(broken(pfn).poisoned, Some(amount(1)));
+    }
+    // hugetlb has one flag for all.
+    let hugetlb = with(|guest| {
+        guest.poke(HEAD, COUNTS, 1 << 32 | 0xf4 << 24);
+        guest.change(HEAD, FLAGS, |word| word | HWPOISON);
+    });
+    assert_eq!(hugetlb.poisoned, Some(Amount { least: 1, most: 8 }));
 }
 
 #[test]
