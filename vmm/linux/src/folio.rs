@@ -117,6 +117,9 @@ pub struct Page {
     /// True if the folio may not be reclaimed, as a VMA with `VM_LOCKED` maps it (`PG_mlocked`). `None` if the kernel has no
     /// such flag.
     pub mlocked: Option<bool>,
+    /// True if hugetlb lets migration have the folio (`HPG_migratable`). `None` of other folios, and if the kernel has no such
+    /// flag.
+    pub migratable: Option<bool>,
 }
 
 /// A folio's state on the deferred split queue.

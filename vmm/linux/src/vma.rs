@@ -32,6 +32,9 @@ pub struct Vma {
     pub name: Text,
     /// `VmFlags` of smaps; `None` where only maps was read.
     pub flags: Option<VmFlags>,
+    /// Bytes of a page of hugetlb (`KernelPageSize` of smaps); `None` of other VMAs, and where only maps was read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hugetlb_page: Option<u64>,
 }
 
 /// `VmFlags` of smaps: two-letter words. The flags that are looked up for each entry are computed once.
@@ -233,6 +236,9 @@ impl fmt::Display for Vma {
             write!(f, " {}", self.name.raw().replace('\n', "\\012"))?;
         }
         f.write_str("\n")?;
+        if let Some(bytes) = self.hugetlb_page {
+            writeln!(f, "{KERNEL_PAGE_SIZE} {} kB", bytes >> 10)?;
+        }
         match &self.flags {
             Some(flags) => writeln!(f, "VmFlags: {}", flags.words.join(" ")),
             None => Ok(()),
@@ -249,6 +255,9 @@ pub fn parse_maps(text: &str) -> Result<Vec<Vma>, MapsError> {
     Ok(vmas)
 }
 
+/// The key of the size of a VMA's pages, which stands before its VmFlags.
+const KERNEL_PAGE_SIZE: &str = "KernelPageSize:";
+
 /// Parses the text of `/proc/PID/smaps`: the VMAs with their VmFlags.
 pub fn parse_smaps(text: &str) -> Result<Vec<Vma>, MapsError> {
     let mut vmas: Vec<Vma> = Vec::new();
@@ -256,11 +265,19 @@ pub fn parse_smaps(text: &str) -> Result<Vec<Vma>, MapsError> {
         let key = line.split_whitespace().next().unwrap_or("");
         if !key.ends_with(':') {
             push(&mut vmas, parse_numbered(line, index + 1)?, line, index + 1)?;
+        } else if key == KERNEL_PAGE_SIZE {
+            let kib = line.split_whitespace().nth(1);
+            if let (Some(vma), Some(kib)) = (vmas.last_mut(), kib.and_then(|kib| kib.parse().ok()))
+            {
+                vma.hugetlb_page = u64::checked_mul(kib, 1 << 10);
+            }
         } else if key == "VmFlags:" {
             let Some(vma) = vmas.last_mut() else {
                 return Err(error(index + 1, "a VMA before its VmFlags", line));
             };
-            vma.flags = Some(VmFlags::new(line.split_whitespace().skip(1)));
+            let flags = VmFlags::new(line.split_whitespace().skip(1));
+            vma.hugetlb_page = vma.hugetlb_page.filter(|_| flags.hugetlb);
+            vma.flags = Some(flags);
         }
     }
     Ok(vmas)
@@ -323,6 +340,7 @@ fn parse_numbered(text: &str, line: usize) -> Result<Vma, MapsError> {
         inode,
         name: rest.trim_start_matches(' ').replace("\\012", "\n").into(),
         flags: None,
+        hugetlb_page: None,
     })
 }
 
@@ -372,8 +390,10 @@ ffffd0000000-ffffd0021000 rw-p 00000000 00:00 0                          [stack]
         let text = "\
 ffff80400000-ffff80600000 rw-s 00000000 00:0f 7                          /hugetlb file: x
 Size:               2048 kB
+KernelPageSize:       64 kB
 VmFlags: rd wr sh mr mw me ms ht sd 
 ffff90002000-ffff90003000 rw-p 00000000 00:00 0 
+KernelPageSize:        4 kB
 VmFlags: rd wr mr mw me ac 
 ";
         let vmas = parse_smaps(text).unwrap();
@@ -381,6 +401,12 @@ VmFlags: rd wr mr mw me ac
         assert_eq!(vmas[0].hugetlb(), Some(true));
         assert_eq!(vmas[1].hugetlb(), Some(false));
         assert_eq!(vmas[1].pfn_mapped(), Some(false));
+        assert_eq!(
+            (vmas[0].hugetlb_page, vmas[1].hugetlb_page),
+            (Some(64 << 10), None)
+        );
+        let written: String = vmas.iter().map(Vma::to_string).collect();
+        assert_eq!(parse_smaps(&written).unwrap(), vmas);
         assert!(parse_smaps("VmFlags: rd\n").is_err());
     }
 

@@ -114,6 +114,9 @@ struct Bits {
     dirty: Option<u64>,
     #[serde(default)]
     writeback: Option<u64>,
+    /// Of `private` of a hugetlb folio (`enum hugetlb_page_flags`).
+    #[serde(default)]
+    migratable: Option<u64>,
 }
 
 /// `enum pagetype`: the top byte of `page_type`.
@@ -223,6 +226,10 @@ impl Layout {
                 unevictable: bit("PG_unevictable").ok(),
                 dirty: bit("PG_dirty").ok(),
                 writeback: bit("PG_writeback").ok(),
+                migratable: types
+                    .enumerator("hugetlb_page_flags", "HPG_migratable")
+                    .ok()
+                    .map(|bit| 1 << (bit & 63)),
             },
             types: PageTypes {
                 buddy: kind("PGTY_buddy")?,

@@ -87,6 +87,7 @@ pub(crate) struct Files {
     number: Member,
     super_block: Member,
     device: Member,
+    block_size: Member,
     name: Member,
     name_length: Member,
     parent: Member,
@@ -239,10 +240,13 @@ impl Layout {
                     .filter(|(bit, _)| bits & bit != 0)
                     .map(|(_, name)| name.as_ref()),
             )),
+            hugetlb_page: None,
         };
         if file != 0 {
             vma.offset = offset * view.upper.granule.bytes();
-            self.files.describe(view, file, &mut vma)?;
+            let block_size = self.files.describe(view, file, &mut vma)?;
+            // That of hugetlbfs is its page's (`hugetlbfs_fill_super()`).
+            vma.hugetlb_page = has("ht").then_some(block_size);
         } else if self
             .special_ops
             .is_some_and(|ops| read(self.vm_ops) == Ok(ops))
@@ -274,6 +278,7 @@ impl Files {
             number: types.member("inode", "i_ino")?,
             super_block: types.member("inode", "i_sb")?,
             device: types.member("super_block", "s_dev")?,
+            block_size: types.member("super_block", "s_blocksize")?,
             name: types.member("dentry", "d_name.name")?,
             name_length: types.member("dentry", "d_name.len")?,
             parent: types.member("dentry", "d_parent")?,
@@ -285,12 +290,13 @@ impl Files {
         })
     }
 
+    /// Notes which file it is, and returns the block size of its file system.
     fn describe<M: PhysMemory + ?Sized>(
         &self,
         view: View<'_, M>,
         file: u64,
         vma: &mut Vma,
-    ) -> Result<(), StructureError> {
+    ) -> Result<u64, StructureError> {
         let inode = view.number("a file", file, self.inode)?;
         vma.inode = view.number("an inode", inode, self.number)?;
         let super_block = view.number("an inode", inode, self.super_block)?;
@@ -298,7 +304,7 @@ impl Files {
         let device = view.number("a super block", super_block, self.device)?;
         vma.device = ((device >> 20) as u32, (device & 0xf_ffff) as u32);
         vma.name = self.path(view, file)?;
-        Ok(())
+        view.number("a super block", super_block, self.block_size)
     }
 
     /// `d_path()`, fs/d_path.c, from the outermost root.

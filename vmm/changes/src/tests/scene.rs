@@ -166,6 +166,7 @@ impl Instant {
             on_lru: Some(true),
             unevictable: Some(false),
             mlocked: Some(false),
+            migratable: None,
         };
         if let Some(pages) = self.pages.as_mut().filter(|_| !Pte(word).special()) {
             pages.0.insert(frame, page);

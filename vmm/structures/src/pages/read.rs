@@ -72,6 +72,7 @@ struct Folio {
     by_page: bool,
     kind_of_page: Option<Type>,
     hugetlb: bool,
+    migratable: Option<bool>,
     split: Option<Split>,
     swapcache: bool,
     /// The `swp_entry_t` of its first page.
@@ -97,6 +98,7 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
             pincount: layout.pincount.map(place),
             swap: layout.swap.map(place),
             memcg: layout.memcg.map(place),
+            private: layout.private.map(place),
         };
         Self {
             layout,
@@ -183,6 +185,7 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
             on_lru: layout.bits.lru.map(|bit| folio.flags & bit != 0),
             unevictable: layout.bits.unevictable.map(|bit| folio.flags & bit != 0),
             mlocked: layout.bits.mlocked.map(|bit| folio.flags & bit != 0),
+            migratable: folio.migratable,
         })
     }
 
@@ -225,6 +228,9 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
                 kind => Type::Other(kind as u8),
             }),
             hugetlb,
+            migratable: (self.at.private.zip(layout.bits.migratable))
+                .filter(|_| hugetlb)
+                .map(|(private, bit)| private.of(first) & bit != 0),
             split: self.split(head, order, splits)?,
             swapcache,
             swap,

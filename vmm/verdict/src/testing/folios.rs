@@ -114,6 +114,7 @@ impl Kernel {
                 on_lru: Some(true),
                 unevictable: Some(false),
                 mlocked: Some(false),
+                migratable: None,
             };
             self.pages.insert(pfn, page);
         }

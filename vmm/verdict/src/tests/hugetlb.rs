@@ -80,6 +80,63 @@ fn l10_hugetlb() {
 }
 
 #[test]
+fn l10_entries_that_are_not_valid() {
+    let flags = "rd wr mr mw me de ht";
+    let of = |word: fn(u64) -> u64| {
+        let mut guest = hugetlb(flags);
+        for at in 0..16 {
+            guest.change(at, |_| word(at));
+        }
+        guest
+    };
+    // A marker in all slots, and without access page by page: the count of pages is L9's.
+    let found = |guest: Guest| guest.errors().contains(&id("L10"));
+    assert!(!found(of(|_| 31 << 6 | 1 << 12)));
+    let without_access = |at| 1 << 11 | (PA + at * 4096) | 1 << 54;
+    assert!(!found(of(without_access)));
+    // Written to the first slot only; another one lost; of two kinds; not one page after the other.
+    let wrong: [fn(u64) -> u64; 4] = [
+        |at| if at == 0 { 31 << 6 | 1 << 12 } else { 0 },
+        |at| if at == 9 { 0 } else { 27 << 6 | 5 << 12 },
+        |at| 31 << 6 | if at < 8 { 1 << 12 } else { 1 << 13 },
+        |at| 1 << 11 | (PA + at / 2 * 4096) | 1 << 54,
+    ];
+    for (case, word) in wrong.into_iter().enumerate() {
+        assert!(found(of(word)), "{case}");
+    }
+    // In other VMAs each entry is a page's of its own.
+    let mut guest = of(wrong[0]);
+    guest.vmas = parse_smaps(&format!(
+        "{VA:x}-{:x} rw-p 00000000 00:00 0 \nVmFlags: rd wr mr mw me ac \n",
+        VA + guest.block
+    ))
+    .unwrap();
+    assert!(!found(guest));
+}
+
+#[test]
+fn l10_a_folio_that_cannot_be_migrated() {
+    let change = |change: fn(&mut linux::folio::Page)| {
+        let mut guest = hugetlb("rd wr mr mw me de ht");
+        let first = guest.first();
+        for pfn in first..first + 16 {
+            guest.kernel().change(pfn, |page| {
+                (page.large, page.refcount, page.migratable) = (Some(1), 1, Some(false));
+                change(page);
+            });
+        }
+        guest.errors().contains(&id("L10"))
+    };
+    assert!(change(|_| {}));
+    assert!(!change(|page| page.migratable = Some(true)));
+    assert!(!change(|page| page.migratable = None));
+    // Isolated; broken; a file's, which memfd_alloc_folio() may have filled.
+    assert!(!change(|page| page.refcount = 2));
+    assert!(!change(|page| page.poisoned = true));
+    assert!(!change(|page| page.kind = linux::folio::Kind::File));
+}
+
+#[test]
 fn l11_a_folio_that_the_record_does_not_name() {
     let fresh = |pfn: u64| {
         let mut guest = good(Guest::new());

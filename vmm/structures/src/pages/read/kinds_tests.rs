@@ -153,6 +153,13 @@ fn what_hugetlbs_first_page_says_holds_of_all() {
         (true, None, None)
     );
     assert!(!cold.exclusive && !cold.poisoned && cold.large.is_some());
+    // `HPG_migratable` is in the first page's `private`; no other folio has it.
+    let migratable = |guest: &mut Guest, flags| {
+        guest.poke(head, PRIVATE, flags);
+        one(guest, 5).migratable
+    };
+    assert_eq!(migratable(&mut guest, 0b101), Some(false));
+    assert_eq!(migratable(&mut guest, 0b110), Some(true));
     guest.change(head, FLAGS, |word| word | OWNER_2 | HWPOISON);
     let hot = one(&guest, 5);
     assert!(hot.exclusive && hot.poisoned);
@@ -162,6 +169,7 @@ fn what_hugetlbs_first_page_says_holds_of_all() {
     let (own, next) = (one(&guest, 3), one(&guest, 4));
     assert_eq!((own.poisoned, own.exclusive), (true, false));
     assert_eq!((next.poisoned, next.exclusive), (false, true));
+    assert_eq!(own.migratable, None);
 }
 
 #[test]

@@ -18,6 +18,7 @@ pub(super) struct Places {
     pub(super) pincount: Option<Place>,
     pub(super) swap: Option<Place>,
     pub(super) memcg: Option<Place>,
+    pub(super) private: Option<Place>,
 }
 
 /// A member of up to 8 bytes: in which page of its folio, in which word of the `struct page`, and which bits of it.

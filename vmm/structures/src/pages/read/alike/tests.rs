@@ -61,6 +61,7 @@ pub(crate) fn layout(per_page: bool) -> Layout {
             unevictable: Some(1 << 19),
             dirty: Some(1 << 4),
             writeback: Some(1 << 3),
+            migratable: Some(1 << 1),
         },
         types: PageTypes {
             buddy: 0xf0,
