@@ -130,19 +130,16 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         Step::Move(Move::OffByAPage | Move::KeepOld) if hugetlb => {
             Some("hugetlb pages are moved to where one begins")
         }
-        Step::Register
-        | Step::RegisterMissing
-        | Step::Watch(_)
-        | Step::WriteProtect(..)
-        | Step::Poison(..)
-        | Step::UffdFill(_)
-        | Step::UffdZero(_)
-        | Step::UffdContinue(_)
-        | Step::UffdMove
-        | Step::UffdRelocate
-            if hugetlb =>
-        {
-            Some("userfaultfd is not crossed with hugetlb")
+        Step::UffdFill(_) if hugetlb => {
+            Some("the agent's UFFDIO_COPY brings a page at a time, and hugetlb takes its own pages whole")
+        }
+        Step::UffdZero(_) if hugetlb => Some("hugetlb has no UFFDIO_ZEROPAGE"),
+        Step::UffdMove | Step::UffdRelocate if hugetlb => Some("UFFDIO_MOVE does not take hugetlb"),
+        Step::UffdContinue(_) if hugetlb && anonymous => {
+            Some("nothing of a private mapping of hugetlb is in a page cache")
+        }
+        Step::ProtectEmpty(_) if !hugetlb => {
+            Some("empty pages are not protected without UFFD_FEATURE_WP_UNPOPULATED")
         }
         Step::Seal(_) if !here.seals => Some("the kernel has no mseal()"),
         Step::Seal(part) if hole(part) => Some("the range has a hole"),
@@ -153,8 +150,17 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         Step::Hwpoison(_) | Step::Advise(_, Advice::SoftOffline) if !here.poisons => {
             Some("the kernel takes no page for a broken one (CONFIG_MEMORY_FAILURE)")
         }
-        Step::Hwpoison(_) | Step::Advise(_, Advice::SoftOffline) if hugetlb => {
-            Some("the pool would be a page smaller from there on")
+        // Another page takes the place of one that leaves the pool (`Ledger::refill()`).
+        Step::Hwpoison(_) | Step::Advise(_, Advice::SoftOffline)
+            if here.map == Map::HugetlbSpan =>
+        {
+            Some("the pool would be a page smaller from there on, and the guest may have no other range so large")
+        }
+        Step::Hwpoison(_) if hugetlb && !anonymous => {
+            Some("a broken hugetlb page of a file stays in the page cache, and then in the pool, which gives it to none")
+        }
+        Step::Hwpoison(part) if hugetlb && here.other && mapped(part).all(|at| pages[at].own.is_none()) => {
+            Some("the other process may have no page there")
         }
         Step::Advise(part, Advice::SoftOffline) if unreadable(part) => {
             Some("some pages cannot be read")
@@ -163,7 +169,9 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
             Some("the pages are pinned")
         }
         Step::Advise(part, Advice::SoftOffline)
-            if anonymous && mapped(part).any(|at| memory.may_be_zero_page(here.view, at)) =>
+            if anonymous
+                && !hugetlb
+                && mapped(part).any(|at| memory.may_be_zero_page(here.view, at)) =>
         {
             Some("the page may be the zero page")
         }
@@ -174,7 +182,9 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         Step::Hwpoison(part) if mapped(part).any(|at| pages[at].pinned) => {
             Some("the pages are pinned")
         }
-        Step::Hwpoison(part) if mapped(part).any(|at| !memory.is_certain(here.view, at)) => {
+        Step::Hwpoison(part)
+            if !hugetlb && mapped(part).any(|at| !memory.is_certain(here.view, at)) =>
+        {
             Some("the page may be the zero page, or one of KSM")
         }
         Step::Hwpoison(_) if here.other && here.parted => {
@@ -198,7 +208,9 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         _ if by_userfaultfd && !here.uffd => {
             Some("the kernel has no userfaultfd with write protection")
         }
-        Step::UffdContinue(_) if !shmem => Some("UFFDIO_CONTINUE is for shmem"),
+        Step::UffdContinue(_) if !shmem && !hugetlb => {
+            Some("UFFDIO_CONTINUE is for shmem and hugetlb")
+        }
         Step::UffdMove | Step::UffdRelocate if !here.moves => {
             Some("the kernel has no UFFDIO_MOVE")
         }
@@ -297,6 +309,7 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         | Step::RegisterMissing
         | Step::Watch(_)
         | Step::WriteProtect(..)
+        | Step::ProtectEmpty(_)
         | Step::Poison(..)
             if !here.uffd =>
         {
@@ -306,8 +319,11 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
             Some("the kernel has no pagemap (CONFIG_PROC_PAGE_MONITOR)")
         }
         Step::Watch(_) if registered() => Some("another userfaultfd watches the pages"),
-        Step::Register | Step::RegisterMissing if !anonymous => {
-            Some("userfaultfd is crossed with anonymous memory alone")
+        Step::Register | Step::RegisterMissing if !anonymous && !hugetlb => {
+            Some("userfaultfd is crossed with anonymous memory and hugetlb alone")
+        }
+        Step::Poison(part) if mapped(part).any(|at| pages[at].guard) => {
+            Some("some pages have a guard, which UFFDIO_POISON leaves")
         }
         Step::Register if pages.iter().any(|page| page.asks) => {
             Some("a userfaultfd has the area already")
@@ -315,7 +331,9 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         Step::Advise(part, Advice::Free) if mapped(part).any(|at| pages[at].asks) => {
             Some("a page that is given up may be missing")
         }
-        Step::Register | Step::Watch(_) | Step::WriteProtect(..) if hole(Part::Whole) => {
+        Step::Register | Step::Watch(_) | Step::WriteProtect(..) | Step::ProtectEmpty(_)
+            if hole(Part::Whole) =>
+        {
             Some("the range has a hole")
         }
         Step::OtherWrites(_) | Step::OtherAdvises(..) | Step::All(All::OtherExits)

@@ -64,7 +64,10 @@ impl Batch<'_, '_> {
         let expected = match advice {
             Advice::Collapse => Expected::Anything,
             // A file's folio may be in a batch of the LRU lists (EBUSY).
-            Advice::SoftOffline if self.cells[at].memory.below != Below::Nothing => {
+            Advice::SoftOffline
+                if self.cells[at].memory.below != Below::Nothing
+                    && !self.cells[at].state.map.is_hugetlb() =>
+            {
                 Expected::Anything
             }
             _ => Expected::Done,

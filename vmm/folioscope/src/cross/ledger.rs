@@ -32,6 +32,8 @@ pub struct Ledger {
     charged: [u64; 2],
     /// Sizes of hugetlb pages, in bytes.
     hugetlb: [u64; 3],
+    /// Files of their pools, of all nodes or of each, and how many pages each had at first.
+    pools: Vec<(String, u64)>,
     /// A process of a batch may be there still: nothing is asked any more.
     closed: bool,
 }
@@ -45,6 +47,7 @@ impl Ledger {
         let mut ledger = Self {
             charged: [0; 2],
             hugetlb,
+            pools: pools(guest, hugetlb)?,
             closed: false,
         };
         let said = guest.read_file("/proc/cmdline")?.unwrap_or_default();
@@ -82,6 +85,7 @@ impl Ledger {
             return Ok(None);
         }
         let findings = self.settle(guest)?;
+        self.refill(guest)?;
         if findings.is_empty() {
             return Ok(None);
         }
@@ -94,6 +98,17 @@ impl Ledger {
             basis: Some(guest.driven()),
             ..Step::default()
         }))
+    }
+
+    /// Has other pages take the place of those that have left a pool, as they were broken: what is played next finds as many
+    /// as before, on each node.
+    fn refill(&self, guest: &mut Guest) -> Result<(), Error> {
+        for (path, pages) in &self.pools {
+            if number(guest, path)?.is_some_and(|now| now < *pages) {
+                guest.write_file(path, &pages.to_string(), None)?;
+            }
+        }
+        Ok(())
     }
 
     /// Waits until nothing is counted any more; what is then counted all the same is not told of again.
@@ -148,6 +163,29 @@ fn pool_left(guest: &mut Guest, size: u64) -> Result<Option<Finding>, Error> {
     let surplus = number(guest, &file("surplus_hugepages"))?.unwrap_or(0);
     let whole = (free, reserved, surplus) == (all, 0, 0);
     Ok((!whole).then(|| pages_left(all, free, reserved, surplus)))
+}
+
+/// The pools of these sizes: the file of each node that says how many pages it has, and how many it has now.
+fn pools(guest: &mut Guest, sizes: [u64; 3]) -> Result<Vec<(String, u64)>, Error> {
+    let mut found = Vec::new();
+    for size in sizes {
+        for node in 0.. {
+            let path = format!(
+                "/sys/devices/system/node/node{node}/hugepages/hugepages-{}kB/nr_hugepages",
+                size / 1024
+            );
+            match number(guest, &path)? {
+                Some(pages) => found.push((path, pages)),
+                None if node == 0 => {
+                    let path = format!("{}/nr_hugepages", pool(size));
+                    found.extend(number(guest, &path)?.map(|pages| (path, pages)));
+                    break;
+                }
+                None => break,
+            }
+        }
+    }
+    Ok(found)
 }
 
 fn number(guest: &mut Guest, path: &str) -> Result<Option<u64>, Error> {

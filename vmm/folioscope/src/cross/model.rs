@@ -290,6 +290,16 @@ impl Memory {
         }
     }
 
+    /// The same of pages that are mapped together.
+    pub fn is_any_written(&self, view: usize, pages: Range<usize>) -> Option<bool> {
+        let mut all = pages.map(|at| self.is_written(view, at));
+        let first = all.next()?;
+        all.fold(first, |any, it| match (any, it) {
+            (Some(true), _) | (_, Some(true)) => Some(true),
+            (any, it) => any.and(it),
+        })
+    }
+
     /// A write of these words of each of the pages. A private page is copied first, with its other words.
     pub fn write(&mut self, view: usize, pages: Range<usize>, words: Range<usize>, salt: u64) {
         for page in &mut self.views[view].pages[pages.clone()] {
@@ -832,6 +842,9 @@ mod tests {
             found.collect::<Vec<_>>(),
             [no, no, yes, no, None, no, None, yes]
         );
+        // Pages that are mapped together are written together.
+        let any = |pages| memory.is_any_written(0, pages);
+        assert_eq!((any(0..2), any(0..4), any(4..6)), (no, yes, None));
         // What a child stores is its own, and what goes is not there any more.
         let child = memory.fork();
         memory.write(child, 0..1, 0..WORDS, 9);

@@ -414,6 +414,24 @@ pub const OPERATIONS: &[Operation] = &[
     )
     .opens(Opens::All),
     operation(
+        "uffd-protect-empty",
+        "MADV_DONTNEED across a block's border, UFFDIO_WRITEPROTECT of all",
+        &[
+            Step::Advise(Part::Odd, Advice::Dontneed),
+            Step::Register,
+            Step::ProtectEmpty(WHOLE),
+        ],
+    ),
+    operation(
+        "uffd-poison",
+        "MADV_DONTNEED across a block's border, UFFDIO_POISON of it",
+        &[
+            Step::Advise(Part::Odd, Advice::Dontneed),
+            Step::Register,
+            Step::Poison(Part::Odd),
+        ],
+    ),
+    operation(
         "watch",
         "writes are watched (PAGEMAP_SCAN), a store to one page",
         &[

@@ -426,7 +426,8 @@ impl<'s, 'g> Batch<'s, 'g> {
                     (page.registered, page.asks) = (true, missing);
                 });
             }
-            Step::WriteProtect(part, on) => {
+            Step::WriteProtect(part, _) | Step::ProtectEmpty(part) => {
+                let on = !matches!(step, Step::WriteProtect(_, false));
                 self.on_vmas(at, part, Expected::Done, |address, length| {
                     Operation::UffdWriteprotect {
                         address,

@@ -121,6 +121,8 @@ pub enum Step {
     RegisterMissing,
     /// `UFFDIO_WRITEPROTECT`.
     WriteProtect(Part, bool),
+    /// The same, on, of a part in which pages may not be there.
+    ProtectEmpty(Part),
     /// Registers a part with a userfaultfd that resolves writes by itself, and protects the pages that are there.
     Watch(Part),
     /// Asks which of its pages were written since (`PAGEMAP_SCAN`): those that the model says.

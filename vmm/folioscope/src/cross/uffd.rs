@@ -8,7 +8,7 @@ use protocol::{
 };
 
 use super::model::Memory;
-use super::play::{Batch, Difference};
+use super::play::{Batch, Cell, Difference};
 use super::queued::Expected;
 use super::states::Map;
 use super::steps::Part;
@@ -79,9 +79,9 @@ impl Batch<'_, '_> {
     }
 
     /// Gives up the entries of a part of a shared file, and has `UFFDIO_CONTINUE` map page by page what is in the page
-    /// cache: it ends at a page that is not.
+    /// cache: it ends at a page that is not. hugetlb's pages are its own.
     pub(super) fn uffd_continue(&mut self, at: usize, part: Part) -> Result<(), Error> {
-        let (view, page) = (self.actor, self.stage.page());
+        let (view, page) = (self.actor, self.cells[at].unit as u64 * self.stage.page());
         self.advise(at, part, Advice::Dontneed);
         for run in self.by_vma(at, part) {
             let (start, length) = self.range(at, view, &run);
@@ -128,9 +128,10 @@ impl Batch<'_, '_> {
             length,
         })?;
         let (view, process) = (self.actor, self.actor());
-        let memory = &self.cells[at].memory;
+        let Cell { memory, unit, .. } = &self.cells[at];
         let differs = |page: usize| {
-            let expected = memory.is_written(view, page)?;
+            let first = page / unit * unit;
+            let expected = memory.is_any_written(view, first..first + unit)?;
             (found.contains(&page) != expected).then_some(expected)
         };
         let runs = Memory::runs(self.pages(at, part), differs).into_iter();
