@@ -156,7 +156,7 @@ fn batch(
 ) -> Result<(), Error> {
     // What it makes of a state in between is no operation's.
     stage.rest_khugepaged()?;
-    let swap = stage.swap_on_zram()?;
+    let swap = stage.has_zram()?;
     let here = Here {
         map: states::Map::Hinted,
         view: 0,
@@ -165,6 +165,10 @@ fn batch(
         guards: stage.since(linux::release::Release::new(6, 13, 0)),
         nodes: stage.nodes()? > 1,
         swap,
+        swap_disk: match swap {
+            true => mounts::swap(stage)?,
+            false => None,
+        },
         moves: stage.since(linux::release::Release::new(6, 8, 0)),
         cgroup: stage.exists(&format!("{}/memory.reclaim", ledger::CGROUP))?,
         ksm: stage.exists("/sys/kernel/mm/ksm/run")?,
@@ -184,6 +188,7 @@ fn batch(
         poisons: stage.exists("/proc/sys/vm/memory_failure_recovery")?,
         parted: false,
         unit: 1,
+        read_back: false,
         uffd: stage.exists("/proc/sys/vm/unprivileged_userfaultfd")?,
     };
     let label = row.name();

@@ -27,6 +27,8 @@ pub struct Here {
     pub uffd: bool,
     /// A swap area.
     pub swap: bool,
+    /// The path of a disk to swap to, beside zram.
+    pub swap_disk: Option<&'static str>,
     /// `UFFDIO_MOVE` (6.8).
     pub moves: bool,
     /// A memory cgroup of the processes.
@@ -61,7 +63,14 @@ pub struct Here {
     pub parted: bool,
     /// Pages of the area that are mapped together: those of a hugetlb page.
     pub unit: usize,
+    /// Pages of the area were read from zram.
+    pub read_back: bool,
 }
+
+/// A fault of all kernels that are known. A page that one process reads from zram is clean, and in no swap cache, so
+/// `madvise_free_pte_range()` does not ask who else maps it.
+const FREED_FOR_ALL: &str =
+    "what was read from zram and is shared is lost for all by MADV_FREE of one, a fault of all kernels known (C3)";
 
 /// A fault of all kernels that are known, which rule C1 has in the tour: `copy_hugetlb_page_range()` may take a new table
 /// of level 3 for one that is shared.
@@ -117,7 +126,16 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
             | Step::UffdMove
             | Step::UffdRelocate
     );
+    let freed = |at| {
+        let words = memory.content(here.view, at);
+        words.is_some_and(|words| words.iter().any(|word| word.is_freed()))
+    };
     match step {
+        Step::All(All::Reclaim | All::Limit(_))
+            if here.other && here.read_back && (0..all).any(freed) =>
+        {
+            Some(FREED_FOR_ALL)
+        }
         Step::All(All::Reclaim | All::Limit(_)) if !here.cgroup || !here.swap => Some(
             "the guest has no memory cgroup or no swap (CONFIG_MEMCG, CONFIG_SWAP, CONFIG_ZRAM)",
         ),

@@ -10,6 +10,7 @@ use super::mounts;
 use super::play::{Batch, Cell, SALTS};
 use super::shown::{Abilities, Shown};
 use super::states::{Map, State, PMDS};
+use super::steps::Step;
 use crate::ops::advise;
 use crate::stage::{Merged, Stage};
 use crate::Error;
@@ -21,6 +22,9 @@ const MOST_PMD: u64 = 32 << 20;
 /// 32 MiB each.
 const MOST_MANY: u64 = 2 << 20;
 
+const NO_SWAP_DISK: &str =
+    "the kernel has no disk of memory to swap to (CONFIG_BLK_DEV_NULL_BLK, CONFIG_CONFIGFS_FS)";
+
 /// The largest range of a PMD with which areas of this kind are crossed, in bytes.
 fn most(map: Map) -> u64 {
     match map {
@@ -28,6 +32,12 @@ fn most(map: Map) -> u64 {
         Map::Pmd | Map::TmpfsHuge | Map::TmpfsHugePrivate => MOST_PMD,
         _ => u64::MAX,
     }
+}
+
+/// Number of the steps of a state until it is swapped out.
+fn until_swapped(state: &State) -> usize {
+    let swaps = |step: &Step| matches!(step, Step::Advise(_, Advice::Pageout));
+    state.build.iter().position(swaps).map_or(0, |at| at + 1)
 }
 
 impl<'s, 'g> Batch<'s, 'g> {
@@ -65,15 +75,18 @@ impl<'s, 'g> Batch<'s, 'g> {
                         Memory::new(Below::Nothing, 0, 0, 0, batch.stage.page()),
                     )
                 },
+                None if state.on_disk && batch.here.swap_disk.is_none() => Cell {
+                    left_out: Some(NO_SWAP_DISK),
+                    ..Cell::new(
+                        state,
+                        Memory::new(Below::Nothing, 0, 0, 0, batch.stage.page()),
+                    )
+                },
                 None => batch.map(state)?,
             };
             batch.cells.push(cell);
-            let last = batch.cells.len() - 1;
-            for step in state.build {
-                batch.step_of(last, *step)?;
-            }
         }
-        batch.flush()?;
+        batch.reach()?;
         if states.iter().any(|state| state.is_merged()) && batch.here.ksm {
             let merged = batch.stage.merge_all()?;
             batch.hold_to_merged(merged);
@@ -82,6 +95,67 @@ impl<'s, 'g> Batch<'s, 'g> {
         batch.hold_to_seen();
         batch.salt += SALTS;
         Ok(batch)
+    }
+
+    /// Brings the areas into their states. Those that are swapped to a disk come first: they fill it while it is the only
+    /// one, and what is swapped out from then on goes to zram.
+    fn reach(&mut self) -> Result<(), Error> {
+        let of_disk = |at: &usize| self.cells[*at].state.on_disk;
+        let (on_disk, others): (Vec<_>, Vec<_>) = (0..self.cells.len()).partition(of_disk);
+        let first: Vec<usize> = on_disk
+            .iter()
+            .map(|at| until_swapped(self.cells[*at].state))
+            .collect();
+        let (mut pages, disk) = (0, self.here.swap_disk);
+        for at in on_disk
+            .iter()
+            .filter(|at| self.cells[**at].left_out.is_none())
+        {
+            pages += self.cells[*at].memory.views[0].pages.len() as u64;
+        }
+        if let Some(disk) = disk.filter(|_| pages > 0) {
+            self.stage.swap_on_disk(disk)?;
+        }
+        for (at, first) in on_disk.iter().zip(&first) {
+            self.steps_of(*at, ..*first)?;
+        }
+        self.flush()?;
+        self.stage.swap_on_zram()?;
+        for (at, first) in on_disk.iter().zip(&first) {
+            self.steps_of(*at, *first..)?;
+        }
+        self.flush()?;
+        if pages > 0 {
+            self.hold_to_swap_cache(pages)?;
+        }
+        for at in others {
+            self.steps_of(at, ..)?;
+        }
+        self.flush()
+    }
+
+    fn steps_of(
+        &mut self,
+        at: usize,
+        steps: impl std::slice::SliceIndex<[Step], Output = [Step]>,
+    ) -> Result<(), Error> {
+        self.cells[at].state.build[steps]
+            .iter()
+            .try_for_each(|step| self.step_of(at, *step))
+    }
+
+    /// Refuses the states that are swapped to a disk, unless there are so many pages in the swap cache.
+    fn hold_to_swap_cache(&mut self, pages: u64) -> Result<(), Error> {
+        let found = self.stage.swap_cached()? / self.stage.page();
+        if found < pages {
+            let why = format!(
+                "the state has not come about: expected {pages} pages in the swap cache and found {found}"
+            );
+            for cell in self.cells.iter_mut().filter(|cell| cell.state.on_disk) {
+                cell.refused.get_or_insert(why.clone());
+            }
+        }
+        Ok(())
     }
 
     /// Returns the reason why the guest has no areas of this kind, if it has none.

@@ -45,7 +45,7 @@ impl Content {
     }
 
     /// Returns whether it may be gone.
-    fn is_freed(self) -> bool {
+    pub fn is_freed(self) -> bool {
         matches!(self, Self::Freed { .. })
     }
 }

@@ -22,6 +22,12 @@ const NULLB: &str = "/sys/kernel/config/nullb/cross";
 /// The first 8 bytes of its superblock, the others are zero: the magic number and the checksum (`struct zonefs_super`).
 const SUPER: &str = r"\123\106\117\132\005\253\277\131";
 
+/// A link to a disk to swap to.
+const SWAP: &str = "/tmp/cross-swap";
+/// The disk, as configfs makes it: of memory. Unlike zram it is not `SWP_SYNCHRONOUS_IO`, so what is read from it stays in
+/// the swap cache, and keeps its slot.
+const SWAP_NULLB: &str = "/sys/kernel/config/nullb/cross-swap";
+
 /// A read-only file system with one file.
 const EROFS: &str = "/tmp/cross-erofs";
 /// A RAM disk for it.
@@ -72,8 +78,8 @@ pub fn mount(guest: &mut Guest, length: u64) -> Result<(), Error> {
     run(guest, &words)?;
     let known = guest.read_file("/proc/filesystems")?.unwrap_or_default();
     let knows = |name| known.split_whitespace().any(|known| known == name);
-    if knows("zonefs") && knows("configfs") {
-        mount_zonefs(guest)?;
+    if knows("configfs") {
+        make_disks(guest, knows("zonefs"), length)?;
     }
     let disk = guest.read_file(&format!("/sys/block/{DISK}/size"))?;
     if disk.is_none() || !knows("erofs") {
@@ -87,16 +93,62 @@ pub fn mount(guest: &mut Guest, length: u64) -> Result<(), Error> {
     guest.command(mount, guest.deadline()).map(drop)
 }
 
-/// Makes a disk with a zone for each state, and one for the superblock, and mounts its files; a kernel without such disks
-/// has none.
-fn mount_zonefs(guest: &mut Guest) -> Result<(), Error> {
+/// Makes the disks of memory that the kernel can: one to swap to, and one for zonefs.
+fn make_disks(guest: &mut Guest, zonefs: bool, length: u64) -> Result<(), Error> {
     run(guest, "mount -t configfs configfs /sys/kernel/config")?;
-    if guest
-        .read_file("/sys/kernel/config/nullb/features")?
-        .is_none()
-    {
+    let features = guest.read_file("/sys/kernel/config/nullb/features")?;
+    let Some(features) = features else {
         return run(guest, "umount /sys/kernel/config");
+    };
+    let can = |feature: &str| features.trim().split(',').any(|it| it == feature);
+    if can("memory_backed") && guest.read_file("/proc/swaps")?.is_some() {
+        make_swap(guest, length)?;
     }
+    match zonefs && can("zoned") {
+        true => mount_zonefs(guest),
+        false => Ok(()),
+    }
+}
+
+/// Makes a disk of memory with these settings; `$disk` is its device then.
+fn make_disk(directory: &str, settings: &[(&str, usize)]) -> String {
+    let set = settings
+        .iter()
+        .map(|(name, value)| format!("echo {value} > {directory}/{name}"));
+    let set: Vec<String> = set.collect();
+    let name = directory.rsplit('/').next().unwrap_or_default();
+    // Its device has the name of its directory; before 6.12 or so that of its number.
+    format!(
+        "mkdir {directory} && {} && disk=/dev/{name} && {{ test -b $disk || disk=/dev/nullb$(cat {directory}/index); }}",
+        set.join(" && ")
+    )
+}
+
+/// Makes the disk to swap to, with room for the areas of `length` bytes that are swapped to it and no more.
+fn make_swap(guest: &mut Guest, length: u64) -> Result<(), Error> {
+    let areas = STATES.iter().filter(|state| state.on_disk).count() as u64;
+    // Its first page is the header's.
+    let kib = (areas * length + guest.hello().page_size) / 1024;
+    let settings = [
+        ("size", kib as usize / 1024 + 1),
+        ("blocksize", 4096),
+        ("memory_backed", 1),
+        ("power", 1),
+    ];
+    let disk = make_disk(SWAP_NULLB, &settings);
+    run(
+        guest,
+        &format!("{disk} && busybox mkswap $disk {kib} && ln -s $disk {SWAP}"),
+    )
+}
+
+/// Returns the path of the disk to swap to, if the guest has one.
+pub fn swap(stage: &mut Stage<'_>) -> Result<Option<&'static str>, Error> {
+    Ok(stage.exists(SWAP)?.then_some(SWAP))
+}
+
+/// Makes a disk with a zone for each state, and one for the superblock, and mounts its files.
+fn mount_zonefs(guest: &mut Guest) -> Result<(), Error> {
     let zones = STATES.len() + 1;
     let settings = [
         ("size", 4 * (zones + 1)),
@@ -106,12 +158,9 @@ fn mount_zonefs(guest: &mut Guest) -> Result<(), Error> {
         ("memory_backed", 1),
         ("power", 1),
     ];
-    let set = settings.map(|(name, value)| format!("echo {value} > {NULLB}/{name}"));
-    // Its device has the name of its directory; before 6.12 or so that of its number.
+    let disk = make_disk(NULLB, &settings);
     let words = format!(
-        "mkdir {NULLB} && {} && disk=/dev/cross && {{ test -b $disk || disk=/dev/nullb$(cat {NULLB}/index); }} && \
-         printf '{SUPER}' | dd of=$disk conv=notrunc,fsync && mkdir -p {ZONEFS} && mount -t zonefs $disk {ZONEFS}",
-        set.join(" && ")
+        "{disk} && printf '{SUPER}' | dd of=$disk conv=notrunc,fsync && mkdir -p {ZONEFS} && mount -t zonefs $disk {ZONEFS}"
     );
     run(guest, &words)
 }
@@ -148,7 +197,10 @@ pub fn unmount(guest: &mut Guest) -> Result<(), Error> {
     if mounted(&"/sys/kernel/config") {
         run(
             guest,
-            &format!("rmdir {NULLB} && umount /sys/kernel/config"),
+            &format!(
+                "for disk in {NULLB} {SWAP_NULLB}; do test ! -d $disk || rmdir $disk || exit 1; done; \
+                 rm -f {SWAP} && umount /sys/kernel/config"
+            ),
         )?;
     }
     Ok(())

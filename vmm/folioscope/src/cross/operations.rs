@@ -187,6 +187,11 @@ pub const OPERATIONS: &[Operation] = &[
         ],
     ),
     operation(
+        "free-reclaim-all",
+        "MADV_FREE, then memory.reclaim of the cgroup, which takes what processes share too",
+        &[Step::Advise(WHOLE, Advice::Free), Step::All(All::Reclaim)],
+    ),
+    operation(
         "cold",
         "MADV_COLD across a block's border",
         &[Step::Advise(Part::Odd, Advice::Cold)],
@@ -491,6 +496,16 @@ pub const OPERATIONS: &[Operation] = &[
         "uffd-move",
         "UFFDIO_MOVE of one page",
         &[Step::Write(Part::Beside), Step::UffdMove],
+    ),
+    operation(
+        "uffd-move-pageout",
+        "UFFDIO_MOVE of one page, MADV_PAGEOUT, and a load of every page",
+        &[
+            Step::Write(Part::Beside),
+            Step::UffdMove,
+            Step::Advise(WHOLE, Advice::Pageout),
+            Step::Read(WHOLE),
+        ],
     ),
     operation(
         "uffd-move-all",

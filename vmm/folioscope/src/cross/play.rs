@@ -247,6 +247,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             map: self.cells[at].state.map,
             view: self.actor,
             unit: self.cells[at].unit,
+            read_back: self.cells[at].state.is_read_back(),
             parted: self.cells[at].parted || self.cells[at].state.is_swapped(),
             ..self.here
         }

@@ -94,12 +94,30 @@ pub struct State {
     pub build: &'static [Step],
     /// Expectations of a look at it.
     pub sights: &'static [Sight],
+    /// Its pages, single ones, are swapped to a disk. The others' go to zram, and what is read from there is in the swap cache
+    /// only if processes share it.
+    pub on_disk: bool,
 }
 
 impl State {
+    const fn on_disk(self) -> State {
+        State {
+            on_disk: true,
+            ..self
+        }
+    }
+
     /// Returns whether some of its pages are in swap.
     pub fn is_swapped(&self) -> bool {
         self.sights.iter().any(|sight| sight.1 == Is::Swapped)
+    }
+
+    /// Returns whether some of its pages were swapped out to zram and read again.
+    pub fn is_read_back(&self) -> bool {
+        let mut steps = self.build.iter();
+        let swaps = |step: &Step| matches!(step, Step::Advise(_, Advice::Pageout));
+        let reads = |step: &Step| matches!(step, Step::Read(_));
+        !self.on_disk && steps.any(swaps) && steps.any(reads)
     }
 
     /// Returns whether userfaultfd write-protects some of it.
@@ -128,6 +146,7 @@ const fn state(
         map,
         build,
         sights,
+        on_disk: false,
     }
 }
 
@@ -325,6 +344,20 @@ pub const STATES: &[State] = &[
         ],
     ),
     state(
+        "swap-cached",
+        "zero pages and others, swapped out, read again, then written across a block's border",
+        Map::Small,
+        &[
+            POPULATE,
+            Step::Write(Part::Second),
+            PAGEOUT,
+            Step::Read(WHOLE),
+            Step::Write(Part::Odd),
+        ],
+        &[Sight(WHOLE, Is::Writable)],
+    )
+    .on_disk(),
+    state(
         "swapped-read-only",
         "swapped out, then PROT_READ",
         Map::Hinted,
@@ -487,10 +520,11 @@ pub const STATES: &[State] = &[
         "pmd-split",
         "a PMD's folio mapped by pages",
         Map::Pmd,
-        &[WRITE, Step::Protect(Part::Page, Prot::Read)],
+        &[WRITE, Step::Protect(Part::Last, Prot::Read)],
         &[
-            Sight(Part::Page, Is::ReadOnly),
-            Sight(Part::Second, Is::Writable),
+            Sight(Part::Last, Is::ReadOnly),
+            Sight(Part::Block, Is::Folded),
+            Sight(Part::Second, Is::Folded),
             Sight(WHOLE, Is::Of(Folios::Pmd)),
         ],
     ),
@@ -646,6 +680,13 @@ pub const STATES: &[State] = &[
         &[Sight(WHOLE, Is::FileBlock)],
     ),
     state(
+        "tmpfs-pmd-read",
+        "a file of tmpfs, mapped by a PMD by loads, and then written",
+        Map::TmpfsPmd,
+        &[Step::Read(WHOLE), Step::Write(Part::Odd)],
+        &[Sight(WHOLE, Is::FileBlock)],
+    ),
+    state(
         "tmpfs-pmd-copied",
         "a file of tmpfs with a PMD's folio, mapped private, written in part",
         Map::TmpfsPmdPrivate,
@@ -658,10 +699,20 @@ pub const STATES: &[State] = &[
     ),
     state(
         "tmpfs-span",
-        "a file of tmpfs, a PMD's range of small folios",
+        "a file of tmpfs, a PMD's range with small folios and a hole",
         Map::TmpfsSpan,
-        &[Step::WriteFile(WHOLE), Step::Read(WHOLE)],
-        &[Sight(WHOLE, Is::Mapped)],
+        // The hole is larger than what L15 leaves to CPUs.
+        &[
+            Step::WriteFile(WHOLE),
+            Step::Read(WHOLE),
+            Step::Punch(Part::Inner),
+        ],
+        &[
+            Sight(Part::Inner, Is::Empty),
+            Sight(Part::Block, Is::Mapped),
+            Sight(Part::Second, Is::Mapped),
+            Sight(Part::Last, Is::Mapped),
+        ],
     ),
     state(
         "ramfs",

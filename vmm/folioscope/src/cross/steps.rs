@@ -24,6 +24,10 @@ pub enum Part {
     Middle,
     /// The pages before those of [`Part::Odd`].
     Start,
+    /// The last page.
+    Last,
+    /// Of a PMD's range all but two blocks at each end.
+    Inner,
 }
 
 impl Part {
@@ -38,6 +42,8 @@ impl Part {
             Self::Second => block..2 * block,
             Self::Middle => block / 2..block / 2 + block,
             Self::Start => 0..3,
+            Self::Last => all - 1..all,
+            Self::Inner => 2 * block..(all - 2 * block).max(2 * block),
         }
     }
 
@@ -190,4 +196,17 @@ pub enum All {
     Hints,
     /// The other process exits.
     OtherExits,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_lie_in_their_area() {
+        assert_eq!(Part::Last.pages(16, 32), 31..32);
+        assert_eq!(Part::Inner.pages(16, 512), 32..480);
+        // There is nothing between the ends of an area of two blocks.
+        assert!(Part::Inner.pages(16, 32).is_empty());
+    }
 }

@@ -166,13 +166,21 @@ impl Stage<'_> {
         Ok(true)
     }
 
+    /// Returns whether the kernel can swap to zram.
+    ///
+    /// # Errors
+    /// As every request to the guest.
+    pub fn has_zram(&mut self) -> Result<bool, Error> {
+        let size = self.knob(&format!("{ZRAM}/disksize"))?;
+        Ok(size.is_some() && self.knob("/proc/swaps")?.is_some())
+    }
+
     /// Swaps to zram from now on, and to nothing again at the end; false where the kernel cannot.
     ///
     /// # Errors
     /// As every request to the guest.
     pub fn swap_on_zram(&mut self) -> Result<bool, Error> {
-        if self.knob(&format!("{ZRAM}/disksize"))?.is_none() || self.knob("/proc/swaps")?.is_none()
-        {
+        if !self.has_zram()? {
             return Ok(false);
         }
         self.undo
@@ -189,16 +197,47 @@ impl Stage<'_> {
         Ok(true)
     }
 
-    /// Brings back all that is swapped out, and swaps to zram again.
+    /// Swaps to this disk until the end. It has a swap area's header.
+    ///
+    /// # Errors
+    /// As every request to the guest.
+    pub fn swap_on_disk(&mut self, path: &str) -> StageResult {
+        let on = Command::SwapOn {
+            path: path.into(),
+            format: false,
+        };
+        self.guest.command(on, self.guest.deadline())?;
+        self.undo
+            .push(Undo::Command(Command::SwapOff { path: path.into() }));
+        Ok(())
+    }
+
+    /// Returns the bytes that are in the swap cache.
+    ///
+    /// # Errors
+    /// As every request to the guest.
+    pub fn swap_cached(&mut self) -> Result<u64, Error> {
+        // It is counted by CPU, and they are added up when this is read.
+        self.knob("/proc/sys/vm/stat_refresh")?;
+        let text = self.knob("/proc/meminfo")?.unwrap_or_default();
+        Ok(swap_cached(&text))
+    }
+
+    /// Brings back all that is swapped out, and swaps to the same devices again.
     ///
     /// # Errors
     /// As all that asks the guest.
     pub fn swap_off_and_on(&mut self) -> StageResult {
-        let path = DEVICE.to_owned();
-        let off = Command::SwapOff { path: path.clone() };
-        self.guest.command(off, self.guest.deadline())?;
-        let on = Command::SwapOn { path, format: true };
-        self.guest.command(on, self.guest.deadline())?;
+        let devices = swap_devices(&self.knob("/proc/swaps")?.unwrap_or_default());
+        for path in devices.clone() {
+            let off = Command::SwapOff { path };
+            self.guest.command(off, self.guest.deadline())?;
+        }
+        for path in devices {
+            let format = false;
+            let on = Command::SwapOn { path, format };
+            self.guest.command(on, self.guest.deadline())?;
+        }
         Ok(())
     }
 
@@ -391,6 +430,25 @@ impl Stage<'_> {
     }
 }
 
+/// Returns the devices of `/proc/swaps`.
+fn swap_devices(text: &str) -> Vec<String> {
+    let lines = text.lines().skip(1);
+    let names = lines.filter_map(|line| line.split_whitespace().next());
+    names.map(str::to_owned).collect()
+}
+
+/// Returns the bytes in the swap cache by `/proc/meminfo`.
+fn swap_cached(text: &str) -> u64 {
+    let of = |line: &str| {
+        let kib = line
+            .strip_prefix("SwapCached:")?
+            .trim()
+            .strip_suffix("kB")?;
+        kib.trim().parse::<u64>().ok()
+    };
+    text.lines().find_map(of).unwrap_or(0) * 1024
+}
+
 fn write_file(path: &str, text: &str) -> Command {
     Command::WriteFile {
         path: path.into(),
@@ -413,7 +471,7 @@ fn count_list(text: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::count_list;
+    use super::{count_list, swap_cached, swap_devices};
 
     #[test]
     fn lists_are_counted() {
@@ -421,5 +479,15 @@ mod tests {
         assert_eq!(count_list("0-1"), 2);
         assert_eq!(count_list("0-1,4,6-7"), 5);
         assert_eq!(count_list(""), 0);
+    }
+
+    #[test]
+    fn swap_areas_are_listed() {
+        let text = "Filename\t\tType\t\tSize\tUsed\tPriority\n\
+                    /dev/cross-swap partition\t65532\t128\t1\n/dev/zram0 partition 65532 0 2\n";
+        assert_eq!(swap_devices(text), ["/dev/cross-swap", "/dev/zram0"]);
+        assert_eq!(swap_devices(""), [""; 0]);
+        let text = "MemFree:  17 kB\nSwapCached:          128 kB\n";
+        assert_eq!((swap_cached(text), swap_cached("")), (128 << 10, 0));
     }
 }
