@@ -28,7 +28,9 @@ MEMFD = "memory-backend-memfd,id=ram,size=512M,share=on"
 NONCE = 0x5EED
 # A reserved type at level 3: no CPU walks through it, and no kernel writes it.
 PLANTED = 0b01
-LEFT_OUT = "L11, C1, C2, C4 to C7 and what L6 says of written pages were not judged"
+LEFT_OUT = (
+    "L11, C1, C2, C4 to C7 and what L6 says of written pages and what L10 says of files' hugetlb pages were not judged"
+)
 
 
 class Lines:

@@ -114,7 +114,7 @@ struct Bits {
     dirty: Option<u64>,
     #[serde(default)]
     writeback: Option<u64>,
-    /// Of `private` of a hugetlb folio (`enum hugetlb_page_flags`).
+    /// A bit of `private` of a hugetlb folio (`enum hugetlb_page_flags`).
     #[serde(default)]
     migratable: Option<u64>,
 }

@@ -26,7 +26,7 @@ pub enum Part {
     Start,
     /// The last page.
     Last,
-    /// Of a PMD's range all but two blocks at each end.
+    /// All but two blocks at each end of a PMD's range.
     Inner,
 }
 

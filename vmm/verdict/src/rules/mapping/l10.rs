@@ -32,7 +32,7 @@ pub(crate) static RULE: Rule = Rule {
         Need::Vmas.all(),
         Need::VmFlags.less(),
         Need::Folios.all(),
-        Need::Expectations.part("folios of files that hugetlb lets migration have"),
+        Need::Expectations.part("files' hugetlb pages"),
     ],
     releases: Releases::WIDELY,
     known: &[],
