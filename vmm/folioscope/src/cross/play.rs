@@ -409,6 +409,7 @@ impl<'s, 'g> Batch<'s, 'g> {
                 cell.pinned = Some(pages.start);
                 cell.memory.each(view, pages, |page| page.pinned = true);
             }
+            Step::Register if self.cells[at].state.map.is_hugetlb() => self.register_hugetlb(at)?,
             Step::Register | Step::RegisterMissing => {
                 let (missing, mode) = match step {
                     Step::Register => (false, UffdMode::WriteProtect),

@@ -20,6 +20,10 @@ use crate::Error;
 const NOT_WATCHED: &str =
     "the kernel's userfaultfd does not resolve writes by itself (CONFIG_PTE_MARKER_UFFD_WP)";
 
+/// Reason where its userfaultfd protects no hugetlb.
+const NOT_PROTECTED: &str =
+    "the kernel's userfaultfd protects anonymous memory alone (CONFIG_PTE_MARKER_UFFD_WP)";
+
 impl Batch<'_, '_> {
     /// Acts while a range is registered with a userfaultfd.
     fn registered(
@@ -46,6 +50,32 @@ impl Batch<'_, '_> {
         self.registered(UffdMode::Missing, address, length, |batch| {
             batch.now(batch.actor(), op).map(drop)
         })
+    }
+
+    /// Registers an area of hugetlb for write protection, which is left out where the kernel lacks it.
+    pub(super) fn register_hugetlb(&mut self, at: usize) -> Result<(), Error> {
+        let view = self.actor;
+        for run in self.by_vma(at, Part::Whole) {
+            let (address, length) = self.range(at, view, &run);
+            let register = Operation::UffdRegister {
+                address,
+                length,
+                modes: vec![UffdMode::WriteProtect],
+            };
+            match self.now(self.actor(), register) {
+                // `vma_can_userfault()` asks anonymous memory alone for no markers.
+                Err(Error::Guest { failure, .. }) if failure.errno() == Some("EINVAL") => {
+                    self.cells[at].left_out = Some(NOT_PROTECTED);
+                    return Ok(());
+                }
+                registered => registered?,
+            };
+            let memory = &mut self.cells[at].memory;
+            memory.each(view, run, |page| {
+                (page.registered, page.asks) = (true, false)
+            });
+        }
+        Ok(())
     }
 
     /// Empties a part, and has `UFFDIO_COPY` fill it.
