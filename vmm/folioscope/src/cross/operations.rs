@@ -359,7 +359,9 @@ pub const OPERATIONS: &[Operation] = &[
             Step::Write(Part::Page),
             Step::Unlock(Part::Beside),
         ],
-    ),
+    )
+    // VMAs that fork has copied each by itself are merged.
+    .opens(Opens::All),
     operation(
         "bind",
         "mbind across a block's border to node 1, and back to the default policy",
