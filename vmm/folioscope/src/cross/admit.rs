@@ -67,10 +67,10 @@ pub struct Here {
     pub read_back: bool,
 }
 
-/// A fault of all kernels that are known. A page that one process reads from zram is clean, and in no swap cache, so
+/// A fault of 6.12.117, and not of 7.3.4 by its source (docs/faults.md). A page that one process reads from zram is clean, and in no swap cache, so
 /// `madvise_free_pte_range()` does not ask who else maps it.
 const FREED_FOR_ALL: &str =
-    "what was read from zram and is shared is lost for all by MADV_FREE of one, a fault of all kernels known (C3)";
+    "what was read from zram and is shared is lost for all by MADV_FREE of one, a fault of 6.12.117 (C3)";
 
 /// A fault of all kernels that are known, which rule C1 has in the tour: `copy_hugetlb_page_range()` may take a new table
 /// of level 3 for one that is shared.
