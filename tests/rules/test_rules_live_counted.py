@@ -253,6 +253,21 @@ def test_l15_mapped(guest: Guest, paged: Area) -> None:
                 assert broken(held, [(at, wrong & (1 << 64) - 1)]) == [("L15", 0)], (counted_now, by)
 
 
+def test_l15_is_exact(guest: Guest, paged: Area) -> None:
+    """One page too many or too few is told of while no CPU is in the kernel, as at one of these looks. (A page on its
+    way into a page cache may be counted there.)"""
+    area = paged.process.blocks(1, flags=["shared"])
+    area.write()
+    with paged.process.hold() as held:
+        memory = counted(guest)["memory"]
+        places = [*memory["at"], *(memory[name][1] for name in ("file", "isolated", "pinned", "poisoned"))]
+        for at in places:
+            for by in (-1, 1):
+                wrong = (word(guest, at) + by) & (1 << 64) - 1
+                said = any(broken(held, [(at, wrong)]) == [("L15", 0)] for _ in range(20))
+                assert said, (memory, places.index(at), by)
+
+
 def test_l15_memory_that_is_promised(guest: Guest, paged: Area) -> None:
     """More or less is counted than VMAs and files have, and of a tmpfs; a shared and a private area add to it."""
 

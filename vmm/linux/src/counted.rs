@@ -468,7 +468,8 @@ impl Counted {
         for memory in self.memory.iter_mut() {
             places.extend(&mut memory.at);
             let more = memory.file.iter_mut().chain(&mut memory.cache);
-            let more = more.chain(&mut memory.mlocked);
+            let more = more.chain(&mut memory.mlocked).chain(&mut memory.isolated);
+            let more = more.chain(&mut memory.pinned).chain(&mut memory.poisoned);
             places.extend(more.map(|(_, at)| at));
             if let Some(large) = &mut memory.large {
                 let (cached, mapped) = (&mut large.shmem, &mut large.shmem_mapped);

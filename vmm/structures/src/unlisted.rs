@@ -22,7 +22,7 @@ const FUNCTIONS: [(&str, Doing); 2] = [("copy_process", Doing::Fork), ("exit_mma
 /// Those that a compiler may have made part of others. The callers of the first two, as a function that was interrupted before
 /// its first instructions has left no frame; and `acct_arg_size()`'s, which counts the pages of arguments as the caller's own
 /// (fs/exec.c).
-const MORE: [(&str, Doing); 38] = [
+const MORE: [(&str, Doing); 41] = [
     ("kernel_clone", Doing::Fork),
     ("__mmput", Doing::End),
     ("mmput", Doing::End),
@@ -49,6 +49,10 @@ const MORE: [(&str, Doing); 38] = [
     ("refresh_cpu_vm_stats", Doing::Fold),
     ("vmstat_update", Doing::Fold),
     ("quiet_vmstat", Doing::Fold),
+    // kernel/sched/core.c: preempted anywhere in the kernel.
+    ("preempt_schedule", Doing::Fold),
+    ("preempt_schedule_notrace", Doing::Fold),
+    ("preempt_schedule_irq", Doing::Fold),
     // mm/vmscan.c
     ("balance_pgdat", Doing::Isolate),
     ("shrink_node", Doing::Isolate),
@@ -89,7 +93,8 @@ pub enum Doing {
     Collapse,
     /// A file of shmem gets or gives back pages, which are promised before it has them, and after.
     Promise,
-    /// A CPU's part of counters is on its way to those of all CPUs.
+    /// A CPU's part of counters is on its way to those of all CPUs; or the task was preempted in the kernel, maybe between a
+    /// change and its count.
     Fold,
     /// Folios are taken from the lists of the LRU, to be reclaimed, migrated or collapsed.
     Isolate,

@@ -312,7 +312,10 @@ impl<'a> Seen<'a> {
         let mut broken = Vec::new();
         if let (false, Err(unknown)) = (ranges.is_empty(), &self.input.structures) {
             // Pages of several folios may be consecutive by chance.
-            self.not_judged(format!("blocks that could be contiguous: {}", unknown.why));
+            let why = &unknown.why;
+            self.not_judged(format!(
+                "what C1 says of blocks that could be contiguous: {why}"
+            ));
             return broken;
         }
         for row in rows.iter().filter(|row| row.state == BlockState::Eligible) {

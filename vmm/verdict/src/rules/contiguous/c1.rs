@@ -140,10 +140,9 @@ mod tests {
         guest.kernel = None;
         let verdict = guest.judge();
         assert_eq!(verdict.errors(), 0);
-        assert!(verdict
-            .not_judged
-            .iter()
-            .any(|it| it.reason.starts_with("blocks that could be contiguous: ")));
+        assert!(verdict.not_judged.iter().any(|it| it
+            .reason
+            .starts_with("what C1 says of blocks that could be contiguous: ")));
     }
 
     #[test]

@@ -31,9 +31,10 @@ pub(crate) static RULE: Rule = Rule {
               lock is held. Memory that is promised (vm_committed_as) is the pages of all VMAs with VM_ACCOUNT and those of shmem's files: the size of one that reserves it (no VM_NORESERVE), the pages of others. A tmpfs with a limit counts the pages that its files have, in memory and in swap (used_blocks). Neither is \
               judged while a task makes, changes or takes down an address space or such a file. \
               NR_FOLL_PIN_ACQUIRED less NR_FOLL_PIN_RELEASED is the pins of all folios, num_poisoned_pages (HardwareCorrupted) the pages with \
-              PG_hwpoison, and NR_ISOLATED_ANON and NR_ISOLATED_FILE are 0 while no task reclaims, compacts, migrates or collapses. What \
-              differs by no more than 128 pages for each CPU that is in the kernel and not idle is left alone, and for each CPU while a task folds \
-              their parts of the counters (`refresh_cpu_vm_stats()`), or with PREEMPT_RT: counters are not changed together with what they count.",
+              PG_hwpoison, and NR_ISOLATED_ANON and NR_ISOLATED_FILE are 0. The last two are not judged while a task reclaims, compacts, migrates, \
+              collapses or handles a broken page, pins while a CPU is in the kernel and not idle. What differs by no more than 128 pages for each such CPU is \
+              left alone; for each CPU while a task that folds their parts of the counters (`refresh_cpu_vm_stats()`), or is anywhere in the kernel, \
+              is preempted, and with PREEMPT_RT: a counter is not changed together with what it counts.",
     tier: Tier::Linux,
     sources: &[
         "mm/rmap.c, __folio_mod_stat(), __folio_add_rmap(); mm/shmem.c, shmem_update_stats(); mm/page_alloc.c, account_freepages()",
@@ -48,7 +49,7 @@ pub(crate) static RULE: Rule = Rule {
     identity: Identity::Sentence,
     on_break: OnBreak::GoOn,
     checks: &[Check::Counted(mapped), Check::Counted(free), Check::Counted(committed)],
-    synthetic: &["l15_less_counted_than_mapped", "l15_more_counted_than_mapped", "l15_as_much_as_there_is", "l15_locked_pages", "l15_what_is_held", "l15_free_pages", "l15_folios_of_a_pmd", "l15_lists_of_the_lru", "l15_what_is_to_be_written", "l15_memory_that_is_promised"],
+    synthetic: &["l15_less_counted_than_mapped", "l15_more_counted_than_mapped", "l15_as_much_as_there_is", "l15_locked_pages", "l15_what_is_held", "l15_what_is_held_may_be_on_its_way", "l15_free_pages", "l15_folios_of_a_pmd", "l15_lists_of_the_lru", "l15_what_is_to_be_written", "l15_memory_that_is_promised"],
     live: &["test_l15_mapped", "test_l15_free_pages", "test_l15_memory_that_is_promised"],
 };
 
@@ -78,6 +79,26 @@ struct Counter {
     exact: bool,
     /// Its amount, if that is known.
     there: Option<Amount>,
+    /// Reason why it may differ from that at this instant.
+    moving: Option<String>,
+}
+
+/// Reason why folios may be isolated, or being marked as broken.
+fn at_it(memory: &Memory) -> Option<String> {
+    let unknown = || "the stacks of tasks are not known".into();
+    match memory.counting {
+        Some(_) => memory.isolating.clone(),
+        None => Some(unknown()),
+    }
+}
+
+/// Reason why a folio may be pinned or released: it has all its pins at once, up to as many as it has pages.
+fn pinning(memory: &Memory) -> Option<String> {
+    match memory.counting {
+        Some(0) => None,
+        Some(_) => Some("a CPU was in the kernel".into()),
+        None => Some("the CPUs' registers are not known".into()),
+    }
 }
 
 /// Each counter of memory that is known.
@@ -88,6 +109,7 @@ fn counters(memory: &Memory, mapped: &AllMapped, census: Option<&Census>) -> Vec
         mapped,
         exact: true,
         there,
+        moving: None,
     };
     let anonymous = census.map(|census| census.anonymous.into());
     let what = "anonymous memory that is mapped (NR_ANON_MAPPED)";
@@ -127,19 +149,32 @@ fn counters(memory: &Memory, mapped: &AllMapped, census: Option<&Census>) -> Vec
         let what = "page cache and swap cache (NR_FILE_PAGES)";
         not_all_mapped(counted, census.map(|census| census.cache), what)
     }));
-    all.extend(memory.pinned.map(|counted| {
-        let there = census.and_then(|census| census.pinned);
-        let what = "pins (NR_FOLL_PIN_ACQUIRED less NR_FOLL_PIN_RELEASED)";
-        not_all_mapped(counted, there, what)
-    }));
-    all.extend(memory.poisoned.map(|counted| {
-        let there = census.and_then(|census| census.poisoned);
-        let what = "memory with PG_hwpoison (num_poisoned_pages, HardwareCorrupted)";
-        not_all_mapped(counted, there, what)
-    }));
-    if let (Some(counted), None) = (memory.isolated, &memory.isolating) {
-        let what = "isolated folios (NR_ISOLATED_ANON, NR_ISOLATED_FILE), and no task is at it";
-        all.push(not_all_mapped(counted, Some(0.into()), what));
+    let (at_it, pinning) = (at_it(memory), pinning(memory));
+    let held = [
+        (
+            memory.pinned,
+            census.and_then(|census| census.pinned),
+            pinning,
+            "pins (NR_FOLL_PIN_ACQUIRED less NR_FOLL_PIN_RELEASED)",
+        ),
+        (
+            memory.poisoned,
+            census.and_then(|census| census.poisoned),
+            at_it.clone(),
+            "memory with PG_hwpoison (num_poisoned_pages, HardwareCorrupted)",
+        ),
+        (
+            memory.isolated,
+            Some(0.into()),
+            at_it,
+            "folios that a task has taken from their list (NR_ISOLATED_ANON, NR_ISOLATED_FILE)",
+        ),
+    ];
+    for (counted, there, moving, what) in held {
+        all.extend(counted.map(|counted| Counter {
+            moving,
+            ..not_all_mapped(counted, there, what)
+        }));
     }
     if let Some(counted) = memory.large {
         let there = census.and_then(|census| census.large);
@@ -242,7 +277,11 @@ fn mapped(seen: &CountedSeen<'_>, counts: &mut Counts) {
             continue;
         }
         if let Some(there) = counter.there {
-            if !there.holds(counted, open + moving as i64) {
+            let differs = !there.holds(counted, open + moving as i64);
+            if let (true, Some(why)) = (differs, counter.moving) {
+                counts.uncounted += 1;
+                above.push(format!("L15 was not judged for {what}, of which the kernel counts {counted} pages and {there} are there: {why}"));
+            } else if differs {
                 wrong.push(format!("the kernel counts {counted} pages of {what}, and there are {there} in all memory: they must be equal{}", adding(open)));
             }
             continue;

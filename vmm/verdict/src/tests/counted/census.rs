@@ -231,12 +231,42 @@ fn l15_what_is_held() {
         };
         assert_eq!(judged(&counting), []);
     }
-    // A task has isolated some.
-    let isolating = |memory: &mut Memory| {
-        memory.isolated = Some((512, 0));
-        memory.isolating = Some("it reclaims".into());
+}
+
+#[test]
+fn l15_what_is_held_may_be_on_its_way() {
+    let (good, kernel) = whole();
+    let judged = |change: &dyn Fn(&mut Memory), by: i64| {
+        let mut counted = good.clone();
+        let memory = counted.memory.as_mut().unwrap();
+        (memory.pinned, memory.poisoned) = (Some((32, 0)), Some((2, 0)));
+        (memory.isolated, memory.counting) = (Some((0, 0)), Some(0));
+        for counter in [
+            &mut memory.pinned,
+            &mut memory.poisoned,
+            &mut memory.isolated,
+        ] {
+            *counter = counter.map(|(count, at)| (count + by, at));
+        }
+        change(memory);
+        let verdict = judged(&counted, &kernel);
+        let said = verdict.not_judged.iter();
+        let said = said.filter(|it| it.reason.starts_with("L15 was not judged for"));
+        (errors(&verdict).len(), said.count())
     };
-    assert_eq!(judged(&isolating), []);
+    let task = |memory: &mut Memory| memory.isolating = Some("it reclaims".into());
+    let busy = |memory: &mut Memory| memory.counting = Some(1);
+    let unknown = |memory: &mut Memory| memory.counting = None;
+    // Of each that differs it is said, and none that does not is spoken of.
+    for (change, wrong, said) in [
+        (&(|_: &mut Memory| ()) as &dyn Fn(&mut Memory), 3, 0),
+        (&task, 1, 2),
+        (&busy, 2, 1),
+        (&unknown, 0, 3),
+    ] {
+        assert_eq!(judged(change, 600), (wrong, said));
+        assert_eq!(judged(change, 0), (0, 0));
+    }
 }
 
 #[test]
