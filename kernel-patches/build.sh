@@ -39,7 +39,7 @@ USAGE
 
 # Bump when the same input would give another output.
 readonly script_version=1
-# Objects of a build nobody has recorded a count for.
+# Objects of a build of which no count is recorded.
 readonly default_objects=1400
 # Space that a build takes: so many times its packed source (Debian's, of 145 MiB, takes 3.7 GiB), or that of a tree.
 readonly unpacked_times=28

@@ -184,6 +184,7 @@ fn batch(
         khugepaged: stage.exists(&format!("{THP}/khugepaged/full_scans"))?,
         clears: stage.exists("/proc/1/clear_refs")?,
         hints: stage.has_numa_balancing()?,
+        clean_from_zram: !stage.since(linux::release::Release::new(7, 3, 0)),
         seals: stage.since(linux::release::Release::new(6, 10, 0)),
         poisons: stage.exists("/proc/sys/vm/memory_failure_recovery")?,
         parted: false,

@@ -65,10 +65,12 @@ pub struct Here {
     pub unit: usize,
     /// Pages of the area were read from zram.
     pub read_back: bool,
+    /// Pages that are read from zram may be clean, and in no swap cache.
+    pub clean_from_zram: bool,
 }
 
-/// A fault of 6.12.117, and not of 7.3.4 by its source (docs/faults.md). A page that one process reads from zram is clean, and in no swap cache, so
-/// `madvise_free_pte_range()` does not ask who else maps it.
+/// A fault of 6.12.117, which 7.3.4 does not have by its source (docs/faults.md). A page that one process reads from zram is
+/// clean, and in no swap cache, so `madvise_free_pte_range()` does not ask who else maps it.
 const FREED_FOR_ALL: &str =
     "what was read from zram and is shared is lost for all by MADV_FREE of one, a fault of 6.12.117 (C3)";
 
@@ -132,7 +134,10 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
     };
     match step {
         Step::All(All::Reclaim | All::Limit(_))
-            if here.other && here.read_back && (0..all).any(freed) =>
+            if here.other
+                && here.read_back
+                && here.clean_from_zram
+                && (0..all).any(freed) =>
         {
             Some(FREED_FOR_ALL)
         }
