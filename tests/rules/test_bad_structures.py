@@ -229,7 +229,7 @@ KERNEL: dict[str, tuple[Callable[[Core], Writes], str]] = {
     ),
     "list-locked": (
         lambda c: [(at(used_node(c).busy.lock), word(1, 4))],
-        AREAS + "a vmalloc area at .* somebody held the lock of its list",
+        AREAS + "a vmalloc area at .* the lock of its list was held",
     ),
     "no-lists": (variable("nr_vmap_nodes", 0, 4), COUNT.format(0)),
     "many-lists": (variable("nr_vmap_nodes", 1 << 31, 4), COUNT.format(1 << 31)),
@@ -347,5 +347,5 @@ def test_counters_where_the_first_address_space_is_locked(tmp_path: Path) -> Non
         core.close()
         path.unlink()
     said = " ".join(ended.out.split())
-    assert ended.status == 1 and "whose VMAs are not known: somebody holds its mmap_lock" in said
+    assert ended.status == 1 and "whose VMAs are not known: its mmap_lock is held" in said
     assert re.search(r"L12 .*\(nr_anon\), and there are only \d+ of that order .* upstream has mended: ", said), said

@@ -50,7 +50,7 @@ def zones(guest: Guest) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = counted(guest)["zones"]
         if all("Ok" in part for zone in found for part in (zone["areas"], *zone["cpus"])):
             return found
-    raise AssertionError("somebody held a lock of a zone's at each of 8 stops")
+    raise AssertionError("a lock of a zone was held at each of 8 stops")
 
 
 def size_of(guest: Guest, order: int) -> dict[str, Any]:

@@ -147,7 +147,8 @@ def test_l18_folios_of_a_file(guest: Guest, cached: Area, layout: Layout) -> Non
         assert (now.kind, now.mapcount, now.index) == ("file", 0, 7)
         counts = word(guest, page.at + MAPCOUNT)
         assert not word(guest, page.at + FLAGS) & 1
-        # What is no page of a file any more, the kernel counts as one (L15).
+        # What is no page of a file any more, the kernel counts as one: L15 tells of it at a stop where no CPU is in the
+        # kernel, as at one of these.
         for member, wrong, rules in (
             (INDEX, 8, ["L18"]),
             (MAPPING, theirs, ["L18"]),
@@ -156,5 +157,9 @@ def test_l18_folios_of_a_file(guest: Guest, cached: Area, layout: Layout) -> Non
             (MAPCOUNT, counts & 0xFFFF_FFFF, ["L18"]),
             (MAPCOUNT, counts & ~0xFFFF_FFFF | 0xF200_0000, ["L15", "L18"]),
         ):
-            found = broken(held, [(page.at + member, wrong)])
-            assert sorted({rule for rule, _ in found}) == rules, (member, hex(wrong), found)
+            for _ in range(20):
+                found = {rule for rule, _ in broken(held, [(page.at + member, wrong)])}
+                assert "L18" in found and found <= set(rules), (member, hex(wrong), found)
+                if found == set(rules):
+                    break
+            assert found == set(rules), (member, hex(wrong))

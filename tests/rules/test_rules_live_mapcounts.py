@@ -14,7 +14,7 @@ from test_rules_live import broken, errors, words_of
 pytestmark = pytest.mark.every_granule
 
 #: A zone whose counts cannot be judged while a task holds the lock of a CPU's free pages.
-LOCKED = re.compile(r"L14 was not judged of zone \w+ of node \d+, somebody held the lock of a CPU's free pages; ")
+LOCKED = re.compile(r"L14 was not judged of zone \w+ of node \d+, the lock of a CPU's free pages was held; ")
 
 
 def test_l9_fewer_references(guest: Guest, folded: Area, layout: Layout) -> None:

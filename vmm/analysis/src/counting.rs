@@ -85,7 +85,7 @@ pub(crate) fn count(
     let locked = gathered.spaces.iter().find(|space| space.lock.is_held());
     let incomplete = locked.map(|space| {
         format!(
-            "somebody held the mmap_lock of process {} ({}), as a fork does, whose entries are counted before the child is in any list",
+            "the mmap_lock of process {} ({}) was held, as by a fork, whose entries are counted before the child is in any list",
             space.pid, space.name
         )
     });
@@ -94,7 +94,7 @@ pub(crate) fn count(
     let table = gathered.spaces.iter().find(|space| space.table_locked);
     let incomplete = incomplete.or(table.map(|space| {
         format!(
-            "somebody held the lock of a table of process {} ({}), and an entry and its count change one after the other",
+            "the lock of a table of process {} ({}) was held, and an entry and its count change one after the other",
             space.pid, space.name
         )
     }));
@@ -123,7 +123,7 @@ pub(crate) fn count(
         let in_use = counted.swap.iter().any(|swap| !swap.areas.is_empty());
         if in_use && gathered.spaces.iter().any(|space| space.table_locked) {
             counted.to_mut().swap = Err(NotRead {
-                why: "somebody held the lock of a page table".into(),
+                why: "the lock of a page table was held".into(),
                 later: true,
                 not_built: false,
             });

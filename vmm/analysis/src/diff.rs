@@ -22,7 +22,7 @@ use evidence::{
 use crate::Error;
 
 /// The reason that VMAs are not compared.
-pub(crate) const LOCKED: &str = "somebody held its mmap_lock, so they may just have been changed";
+pub(crate) const LOCKED: &str = "its mmap_lock was held, so they may just have been changed";
 /// The reason that faults are not known.
 pub(crate) const NO_RECORD: &str = "the kernel has no order record, or no CPU shows it";
 

@@ -136,7 +136,7 @@ impl Foreign {
             let seen = see(inside, view, cpus, pid)?;
             seen.space.iter().for_each(|space| space.touch(view.memory));
             let locked = seen.is_locked();
-            Ok((seen, locked.then_some("somebody held its mmap_lock")))
+            Ok((seen, locked.then_some("its mmap_lock was held")))
         })
     }
 

@@ -247,7 +247,7 @@ impl Space {
         }
         maps.notes.extend(remark);
         if self.lock.is_held() {
-            maps.notes.push("somebody held its mmap_lock at this instant: VMAs that are being changed need not fit its tables".into());
+            maps.notes.push("its mmap_lock was held at this instant: VMAs that are being changed need not fit its tables".into());
         }
         maps
     }

@@ -162,7 +162,7 @@ pub fn unmapped(claimed: &[Claimed], spaces: &[Space], incomplete: Option<&str>)
             };
             if space.lock.is_held() || space.table_locked {
                 open = Some(format!(
-                    "somebody held the mmap_lock of process {} ({}), or the lock of one of its tables",
+                    "the mmap_lock of process {} ({}), or the lock of one of its tables, was held",
                     space.pid, space.name
                 ));
             }

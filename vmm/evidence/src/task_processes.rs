@@ -130,7 +130,7 @@ fn maps<M: PhysMemory + ?Sized>(
     let own = "it has no address space of its own";
     let mm = task.mm.ok_or((own.to_owned(), true))?;
     if layout.lock(view, mm).map_err(not_now)?.is_held() {
-        let why = "somebody holds its mmap_lock, and may be changing its VMAs";
+        let why = "its mmap_lock is held, and its VMAs may be changing";
         return Err((why.into(), true));
     }
     let vmas = layout.vmas(view, mm).map_err(not_now)?;

@@ -184,7 +184,7 @@ impl Layout {
             true => Err(StructureError::Inconsistent {
                 what: WHAT,
                 va: mapping,
-                why: "somebody held the lock of its tree".into(),
+                why: "the lock of its tree was held".into(),
             }),
         }
     }

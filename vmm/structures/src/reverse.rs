@@ -117,7 +117,7 @@ impl Layout {
             false => self.file_lock.read(view, page.mapping)?,
         };
         if locked.is_held() {
-            return Err(wrong("somebody held its lock"));
+            return Err(wrong("its lock was held"));
         }
         let tree = if anonymous { self.anonymous } else { self.file };
         let mut places = Vec::new();

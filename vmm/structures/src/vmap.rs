@@ -114,7 +114,7 @@ impl Layout {
                 return Err(StructureError::Inconsistent {
                     what: WHAT,
                     va: node,
-                    why: "somebody held the lock of its list".into(),
+                    why: "the lock of its list was held".into(),
                 });
             }
             let head = node.wrapping_add(self.head.offset);

@@ -116,7 +116,7 @@ def watched(
                 used.append(total - of.free * PAGE)
                 unavailable.append(total - of.available * PAGE)
             except CommandFailed:
-                # Somebody held a lock at each of its stops; or a kernel does not say so, and never will.
+                # A lock was held at each of its stops; or a kernel does not say so, and never will.
                 able = bool(used)
         time.sleep(_BETWEEN)
     program = guest.run("/bin/busybox", "sh", "-c", _ENDED, seconds=_END_SECONDS)

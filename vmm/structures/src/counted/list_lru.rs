@@ -128,7 +128,7 @@ impl Cgroups {
             return Err(StructureError::Inconsistent {
                 what: WHAT,
                 va: lru,
-                why: "somebody held the lock of their tree".into(),
+                why: "the lock of their tree was held".into(),
             });
         }
         let root = view.number(WHAT, lru, self.root)?;

@@ -102,7 +102,7 @@ impl Layout {
             return Err(StructureError::Inconsistent {
                 what,
                 va: list.head,
-                why: "somebody held its lock".into(),
+                why: "its lock was held".into(),
             });
         }
         let first = view.number(what, list.head, word(8))?;

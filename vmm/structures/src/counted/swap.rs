@@ -116,7 +116,7 @@ impl Layout {
         };
         for lock in self.locks {
             if self.lock.is_held(view, lock)? {
-                return Err(busy(lock, "somebody held swap_lock or mmlist_lock"));
+                return Err(busy(lock, "swap_lock or mmlist_lock was held"));
             }
         }
         for (variable, member) in &self.hibernates {

@@ -230,7 +230,7 @@ impl Layout {
         match held.map_err(|error| not_read(&error))? {
             false => Ok(()),
             true => Err(NotRead {
-                why: format!("somebody held the lock of {whose}"),
+                why: format!("the lock of {whose} was held"),
                 later: true,
                 not_built: false,
             }),

@@ -17,7 +17,7 @@ pub(crate) static RULE: Rule = Rule {
               numbers as it has pages, and which has a reference unless it is locked. nrpages is the sum of their pages. Of shmem's, \
               swapped is the number of pages for which the tree has a swap entry, and alloced is no less than nrpages and swapped \
               together; not judged, where they are otherwise, while a task holds the inode's lock, or that of a folio in the tree. Not judged where \
-              somebody holds the tree's lock, of files whose tree has no folios (DAX), where L2, L7, L8, L9 or L10 has told of pages, and beyond 262,144 \
+              the tree's lock is held, of files whose tree has no folios (DAX), where L2, L7, L8, L9 or L10 has told of pages, and beyond 262,144 \
               folios at one instant; nor is nrpages above that sum while somebody makes a file's pages into one (collapse_file()), who counts \
               them before they are there.",
     tier: Tier::Linux,

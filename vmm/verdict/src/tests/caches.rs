@@ -35,7 +35,7 @@ fn judged(caches: Vec<Cache>, collapses: Option<&str>) -> ProcessVerdict {
 }
 
 fn not_read(later: bool) -> Cache {
-    let why = "somebody held its lock".into();
+    let why = "its lock was held".into();
     cache(Err(NotRead {
         why,
         later,
@@ -146,7 +146,7 @@ fn l18_what_is_not_known() {
     assert_eq!(errors(&verdict), []);
     assert!(verdict.not_judged[0]
         .reason
-        .contains("for 2 files: somebody held its lock"));
+        .contains("for 2 files: its lock was held"));
     let verdict = judged(vec![not_read(false)], None);
     assert!(verdict.not_judged.is_empty());
     assert!(verdict

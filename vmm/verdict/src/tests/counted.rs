@@ -289,7 +289,7 @@ fn l14_free_lists() {
     }
     // The reason is reported, for what is just being changed and for what is never known.
     let held = |later| NotRead {
-        why: "somebody held the lock".into(),
+        why: "the lock was held".into(),
         later,
         not_built: false,
     };
@@ -373,12 +373,12 @@ fn l15_more_counted_than_mapped() {
         assert_eq!((errors(&verdict), open), (vec![id("L15")], 0), "{name}");
         assert!(verdict.findings[0].message.contains(name));
         // Not where there may be more; but that is said.
-        let (verdict, open) = judged(Some("somebody held a lock"));
+        let (verdict, open) = judged(Some("a lock was held"));
         assert_eq!((errors(&verdict), open), (vec![], 1), "{name}");
         let [said] = verdict.not_judged.as_slice() else {
             panic!("{:?}", verdict.not_judged);
         };
-        assert!(said.reason.contains(name) && said.reason.ends_with("somebody held a lock"));
+        assert!(said.reason.contains(name) && said.reason.ends_with("a lock was held"));
     }
     // Not all of shmem is mapped.
     let mut counted = good;
@@ -421,7 +421,7 @@ fn l15_free_pages() {
     assert_eq!(wrong(&|zone| zone.free = None), []);
     let held = wrong(&|zone| {
         zone.free = Some(5000);
-        let why = "somebody held the lock".into();
+        let why = "the lock was held".into();
         zone.areas = Err(NotRead {
             why,
             later: true,

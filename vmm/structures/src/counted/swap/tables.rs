@@ -71,7 +71,7 @@ impl Tables {
                 return Err(StructureError::Inconsistent {
                     what: WHAT,
                     va: info,
-                    why: "somebody held the lock of a cluster".into(),
+                    why: "the lock of a cluster was held".into(),
                 });
             }
             let table = view.number(WHAT, info, self.table)?;

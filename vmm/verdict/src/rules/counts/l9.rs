@@ -25,7 +25,7 @@ pub(crate) static RULE: Rule = Rule {
               have none). Its total_vm is the pages of its VMAs, its locked_vm those of VMAs with VM_LOCKED, its exec_vm those of VMAs that can be \
               executed and not written, its data_vm and stack_vm together those of VMAs that are private and writable, and its map_count \
               their number. Its hugetlb_usage is the hugetlb pages that its entries map; not judged where the process was ever so large \
-              that it may have shared page tables. None of these where somebody holds its mmap_lock or the lock of one of its tables, \
+              that it may have shared page tables. None of these where its mmap_lock or the lock of one of its tables is held, \
               or an entry is of a page on its way; not its RSS where it is seen in exec(), which counts its arguments first.",
     tier: Tier::Linux,
     sources: &[

@@ -29,7 +29,7 @@ pub(super) fn check(seen: &ProcessSeen<'_>, whole: &mut Whole) {
     }
     if structures.table_locked {
         whole.not_judged.push(
-            "the process's RSS and bytes of page tables were not judged (L9): somebody held the lock of one of its tables"
+            "the process's RSS and bytes of page tables were not judged (L9): the lock of one of its tables was held"
                 .into(),
         );
         return;
