@@ -104,7 +104,7 @@ test-long: ## the tests that take too long for `make test`; goes on where it sto
 	@$(scripts)/packages.sh test
 	@$(then) $(scripts)/build.sh --carrier --mutants --debug --net 4k 16k 64k
 	@$(then) $(scripts)/plugin.sh --where-possible
-	@$(then) $(scripts)/pytest.sh -m long --resume $(if $(AGAIN),--afresh) $(PYTEST)
+	@$(then) $(scripts)/test_long.sh $(if $(AGAIN),--afresh) $(PYTEST)
 	@$(then) $(scripts)/test_arm64.sh $(if $(AGAIN),--afresh)
 
 test-arm64: ## rehearse an arm64 host with KVM: make run and pytest as its user, in a carrier

@@ -10,6 +10,7 @@ import pytest
 from folioscope import Area, Guest, Layout, Process, dimensions, machines, names
 from folioscope.rig import Rig, Wanted
 
+import long_campaign
 import resumed
 from command import ROOT, SLOWER
 from skips import Skips
@@ -50,9 +51,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     chooses its granules, and that under one policy. An emulated host is slow, so of the machines that are carried each
     has one granule there: the first without VHE, the last with; what has a policy is about the kernel and not about
     the machine, so the last has that alone, as has a host that is emulated (``make test-arm64``). The rest is
-    long, unless the user names it. What takes longest comes first, and a module without guests stays together."""
+    long, unless the user names it, and a cell where the campaign of ``make test-long`` has it. What takes longest comes
+    first, and a module without guests stays together."""
 
     items.sort(key=dimensions.key)
+    celled = long_campaign.tests()
     first, last = dimensions.granules(config)[0], dimensions.granules(config)[-1]
     for item in items:
         only = names.mark(item, "only_machine")
@@ -73,6 +76,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             again = not names.get(config, "granule") and granule not in (None, first) and not on_every_granule(item)
         if again:
             item.add_marker("long")
+            if (item.path, machine, granule) in celled:
+                item.add_marker("cell")
 
 
 def other_policy(item: pytest.Item) -> bool:

@@ -18,11 +18,11 @@ from typing import Any
 
 import jsonschema
 import pytest
-from folioscope import content
+from folioscope import content, locate
 from folioscope.campaign.cell import Cell, Kernel, Test
 from folioscope.campaign.errors import Lost, Refused
 from folioscope.campaign.kept import Keeper, end_marked, marked
-from folioscope.campaign.kinds import KINDS
+from folioscope.campaign.kinds import KINDS, PLUGIN
 from folioscope.campaign.parts import keys, same
 from folioscope.campaign.result import SCHEMA, Result
 from folioscope.campaign.store import Store
@@ -294,6 +294,28 @@ def test_another_rig_is_refused() -> None:
     same("tour", {}, wanted, "here")
     with pytest.raises(Refused, match="the worker here has folioscope [0-9a-f]{20} and the campaign has 0; build the"):
         same("tour", {}, {**wanted, "folioscope": "0"}, "here")
+
+
+def test_the_recorder_is_a_part(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Of a test that is recorded; where it was not built, the sentence says how it is."""
+    (tmp_path / "out").mkdir()
+    monkeypatch.setattr(locate, "command", lambda: locate.Command(COMMAND, tmp_path))
+    for kind in ("tour", "crossing"):
+        assert "recorder" not in KINDS[kind].parts({"record": False}, tmp_path)
+        with pytest.raises(Refused, match="expected the recorder's plugin at .* make run RECORD=1 builds it"):
+            KINDS[kind].parts({"record": True}, tmp_path)
+    plugin = tmp_path / "out" / PLUGIN
+    plugin.touch()
+    assert KINDS["crossing"].parts({"record": True}, tmp_path)["recorder"] == plugin
+
+
+def test_a_crossing_has_figures_of_its_cells(tmp_path: Path) -> None:
+    """How many are green, and how many were left out."""
+    totals = {"rules": {}, "steps": 0, "errors": 0}
+    row = {"cells": [{"outcome": outcome} for outcome in ("left_out", "green", "left_out")]}
+    (tmp_path / "report.json").write_text(json.dumps({"steps": [], "totals": totals, "crossing": {"rows": [row]}}))
+    figures = KINDS["crossing"].read(tmp_path, 0, "").figures
+    assert (figures["green"], figures["left_out"], "red" in figures) == (1, 2, False)
 
 
 def test_a_guest_that_was_lost_is_no_verdict(tmp_path: Path) -> None:

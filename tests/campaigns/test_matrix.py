@@ -82,12 +82,13 @@ def test_all_combinations_are_cells(tmp_path: Path) -> None:
         MATRIX
         + """
 [[exclude]]
-kernel = "one"
+kernel = ["one", "one"]
 granule = "64k"
 [[include]]
 kernel = "one"
 test = "tour"
-smp = 4
+smp = [4, 8]
+memory = ["1G", "2G"]
 [[include]]
 kernel = "one"
 test = "soon"
@@ -95,12 +96,15 @@ test = "soon"
     )
     (tmp_path / "m.toml").write_text(more)
     found = load(tmp_path / "m.toml")
-    shown = [(each["kernel"], each["granule"], each["test"], each["smp"], each["cpu"]) for each in found.cells]
-    assert shown == [
-        ("one", "4k", "soon", 2, "max"),
-        ("two", "4k", "soon", 2, "max"),
-        ("two", "64k", "soon", 2, "max"),
-        ("one", "4k", "tour", 4, "max"),
+    axes = ("kernel", "granule", "test", "smp", "memory", "cpu")
+    assert [tuple(each[axis] for axis in axes) for each in found.cells] == [
+        ("one", "4k", "soon", 2, "1G", "max"),
+        ("two", "4k", "soon", 2, "1G", "max"),
+        ("two", "64k", "soon", 2, "1G", "max"),
+        ("one", "4k", "tour", 4, "1G", "max"),
+        ("one", "4k", "tour", 8, "1G", "max"),
+        ("one", "4k", "tour", 4, "2G", "max"),
+        ("one", "4k", "tour", 8, "2G", "max"),
     ]
     jsonschema.validate(tomllib.loads(more), SCHEMA)
 
@@ -112,7 +116,11 @@ BAD = [
     ('"one", "two"', '"one", "three"', "13: there is no kernel 'three'; there are one, two"),
     ("seconds = 0", "second = 0", "10: there is no word 'second' in tests.soon; did you mean 'seconds'?"),
     ("seconds = 0", 'only = "anon"', "10: a test of kind wait has no only; it may have seconds, number"),
-    ('kind = "wait"', 'kind = "pytest"', "10: a test of kind pytest has no seconds; it may have select, keyword"),
+    (
+        'kind = "wait"',
+        'kind = "pytest"',
+        "10: a test of kind pytest has no seconds; it may have select, keyword, needs",
+    ),
     ("seconds = 0", 'seconds = "0"', "10: expected tests.soon.seconds to be a number and found '0'"),
     ("version = 1", "version = 2", "1: expected version to be 1 and found 2; update this program, or the file"),
     ("version = 1", "version = 1\nlimit = 0", "2: expected limit to be more than 0 and found 0"),
@@ -138,6 +146,16 @@ BAD = [
         'test = ["soon"]',
         'test = ["soon"]\n[[exclude]]\nkernel = "one"\n[[exclude]]\nkernels = "one"',
         "19: there is no axis 'kernels' in exclude.1; did you mean 'kernel'?",
+    ),
+    (
+        'test = ["soon"]',
+        'test = ["soon"]\n[[include]]\nkernel = "one"\ntest = ["soon", "son"]',
+        "18: there is no test 'son'; did you mean 'soon'?",
+    ),
+    (
+        'test = ["soon"]',
+        'test = ["soon"]\n[[include]]\nkernel = "one"\ntest = "soon"\nsmp = [1, "2"]',
+        "19: expected include.0.smp.1 to be a whole number and found '2'",
     ),
     ('test = ["soon"]', 'test = ["soon"]\n[[expect]]\nrules = ["L4"]', "16: expected 'why' in expect.0 and found none"),
 ]

@@ -43,8 +43,8 @@ use states::PMDS;
 
 /// Hundredths of a second between two of the kernel's own writebacks of old dirty pages; with 0 there are none.
 const WRITEBACK: &str = "/proc/sys/vm/dirty_writeback_centisecs";
-/// The largest range of a PMD with which hugetlb pages are crossed, in bytes.
-const MOST_HUGETLB: u64 = 2 << 20;
+/// The most memory that a pool of hugetlb pages of one size takes, in bytes: at 16K and 64K those of a block alone.
+const MOST_HUGETLB: u64 = 128 << 20;
 /// hugetlb pages for three areas of two each, what `fork()` and migration copy of them, and what lies on either node.
 const HUGETLB_PAGES: u64 = 20;
 /// The same of the largest ones, of which there is one area of one page.
@@ -70,7 +70,7 @@ pub fn prepare(guest: &mut crate::guest::Guest) -> Result<Ledger, Error> {
     ];
     for (size, pages) in sizes {
         let pool = format!("{}/nr_hugepages", ledger::pool(size));
-        if pmd <= MOST_HUGETLB && guest.read_file(&pool)?.is_some() {
+        if size * pages <= MOST_HUGETLB && guest.read_file(&pool)?.is_some() {
             guest.write_file(&pool, &pages.to_string(), None)?;
         }
     }
@@ -174,10 +174,8 @@ fn batch(
         ksm: stage.exists("/sys/kernel/mm/ksm/run")?,
         pins: stage.exists("/sys/kernel/debug/gup_test")?,
         splits: stage.exists("/sys/kernel/debug/split_huge_pages")?,
-        hugetlb: stage.pmd() <= MOST_HUGETLB
-            && stage.has_huge_pages_of(stage.pmd(), HUGETLB_PAGES)?,
-        hugetlb_spans: stage.pmd() <= MOST_HUGETLB
-            && stage.has_huge_pages_of(PMDS * stage.pmd(), HUGETLB_SPANS)?,
+        hugetlb: stage.has_huge_pages_of(stage.pmd(), HUGETLB_PAGES)?,
+        hugetlb_spans: stage.has_huge_pages_of(PMDS * stage.pmd(), HUGETLB_SPANS)?,
         hugetlb_blocks: stage.has_huge_pages_of(stage.block(), HUGETLB_PAGES)?,
         read_ahead: stage.exists(&mounts::read_ahead())?,
         disk: mounts::has_stored(stage)?,

@@ -86,6 +86,7 @@ def main() -> int:
     one.add_argument("--engine", default="local", metavar="NAME", help="local, or dask=ADDRESS [default: local]")
     one.add_argument("--jobs", type=_jobs, metavar="N", help="cells at once on this machine [by CPUs and memory]")
     one.add_argument("--out", type=Path, help="where the page, JSON and JUnit go [out/matrix]")
+    one.add_argument("--again", action="store_true", help="run what has a result once more")
     one.add_argument("--dry-run", action="store_true", help="print cells, kernels to build and the time expected")
     _outputs(one)
     _series(commands.add_parser("series", help="build and judge each patch of a range, an mbox or a Maildir"))

@@ -196,7 +196,8 @@ def matrix(arguments: argparse.Namespace) -> int:
     out: Path = arguments.out or locate.output(Path.cwd()) / "matrix"
     builder = Builder(out / "builds")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    run(cells, store, engine_of(arguments.engine, store, cells, arguments.jobs), builder, Lines())
+    engine = engine_of(arguments.engine, store, cells, arguments.jobs)
+    run(cells, store, engine, builder, Lines(), again=arguments.again)
     found = rows(cells, store, wanted.expectations)
     out.mkdir(parents=True, exist_ok=True)
     write(found, store, out, arguments.file.stem)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import re
@@ -21,6 +22,7 @@ from .matrix import Source
 
 _GRANULES = {4096: "4k", 16384: "16k", 65536: "64k"}
 _SECONDS = 60
+_TARBALL = "FOLIOSCOPE_KERNEL_TARBALL"
 #: Why the cells of a kernel that does not build are lost begins with it.
 NOT_BUILT = "its kernel does not build"
 
@@ -96,9 +98,28 @@ def built(name: str, source: Source, granule: str) -> Kernel:
     return Kernel(name, place.name, files_of(place), tuple(words))
 
 
+@functools.cache
+def _environment(base: str) -> dict[str, str]:
+    """Of ``build.sh``: where the source of a base is, which ``vmm/setup/source.sh`` fetches from Debian once."""
+    found = dict(os.environ)
+    if base and _TARBALL not in found:
+        script = _script().parents[1] / "vmm" / "setup" / "source.sh"
+        ran = subprocess.run([script, base.removesuffix(".x")], capture_output=True, text=True, check=False)
+        if ran.returncode:
+            why = (ran.stderr.strip().splitlines() or [f"status {ran.returncode}"])[-1].removeprefix("folioscope: ")
+            raise Refused(f"expected the source of base {base} and found none: {why}")
+        found[_TARBALL] = ran.stdout.strip().splitlines()[-1]
+    return found
+
+
+def _base(words: Sequence[str]) -> str:
+    return words[words.index("--base") + 1] if "--base" in words else ""
+
+
 def asked(name: str, words: Sequence[str]) -> Path:
     """Where ``build.sh`` keeps a kernel, there or not."""
-    ran = subprocess.run([_script(), *words, "--key"], capture_output=True, text=True, check=False)
+    environment = _environment(_base(words))
+    ran = subprocess.run([_script(), *words, "--key"], env=environment, capture_output=True, text=True, check=False)
     if ran.returncode:
         said = ran.stderr.strip().splitlines()
         raise Refused(f"{name}: {re.sub(r'^kernel [0-9a-z?]+: ', '', said[-1]) if said else 'no key'}")
@@ -122,6 +143,8 @@ class Builder:
         """Its files, or why it does not build."""
         log = self._log / f"{kernel.key}.log"
         log.parent.mkdir(parents=True, exist_ok=True)
+        # Another campaign of this checkout may build at the same time.
+        logs = {"FOLIOSCOPE_LOG_DIR": str((self._log / kernel.key).absolute())}
         with log.open("w") as errors:
             # A group of its own: a Ctrl-C is for the campaign.
             self._child = subprocess.Popen(
@@ -132,8 +155,7 @@ class Builder:
                 stderr=errors,
                 text=True,
                 start_new_session=True,
-                # Another campaign of this checkout may build at the same time.
-                env={**os.environ, "FOLIOSCOPE_LOG_DIR": str((self._log / kernel.key).absolute())},
+                env={**_environment(_base(kernel.build)), **logs},
             )
         if self._stopped:
             self.stop()

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from .errors import Lost, Refused
 QEMU = "qemu-system-aarch64"
 #: What ``folioscope boot`` and its like keep of a guest that was lost.
 _BUNDLE = "why.txt"
+PLUGIN = "librecorder_plugin.so"
 REPORT, JUNIT, PAGE, CONSOLE = "report.json", "junit.xml", "report.html", "said.txt"
 
 
@@ -62,6 +64,19 @@ def _rig(*_: object) -> dict[str, Path]:
     return {"folioscope": found.path, locate.BESIDE: found.directory / "out" / locate.BESIDE, QEMU: Path(qemu)}
 
 
+def _recorded(settings: Mapping[str, Any], _: Path) -> dict[str, Path]:
+    """The recorder's plugin too, where sequences are judged."""
+    parts = _rig()
+    if settings.get("record"):
+        parts["recorder"] = locate.command().directory / "out" / PLUGIN
+        if not parts["recorder"].exists():
+            raise Refused(
+                f"expected the recorder's plugin at {parts['recorder']} and found none; "
+                "make run RECORD=1 builds it, or leave `record` out"
+            )
+    return parts
+
+
 def _machine(work: Work) -> list[str]:
     axes = work.axes
     words = ["--machine", axes["machine"], "--cpu", axes["cpu"], "--memory", axes["memory"], "--smp", axes["smp"]]
@@ -80,6 +95,7 @@ def _played(command: str) -> Callable[[Work, Path, Mapping[str, Path]], list[str
     def words(work: Work, place: Path, kernel: Mapping[str, Path]) -> list[str]:
         settings = work.content["test"]
         more = [f"--{name}={settings[name]}" for name in ("only", "depth", "sample", "seed") if name in settings]
+        more += [f"--{name}" for name in ("quick", "record") if settings.get(name)]
         reports = [f"--json={place / REPORT}", f"--junit={place / JUNIT}", f"--html={place / PAGE}"]
         more += reports if command == "run" else reports[:1]
         found = str(locate.command().path)
@@ -106,6 +122,9 @@ def _verdict(place: Path, status: int, said: str) -> Read:
     if pages:
         figures["coverage"] = contiguous / pages
     outcome = {0: "pass", 1: "fail"}.get(status, "unjudged")
+    if crossing := report.get("crossing"):
+        played = Counter(str(each["outcome"]) for row in crossing["rows"] for each in row["cells"])
+        figures |= {name: float(count) for name, count in sorted(played.items())}
     return Read(outcome, status, str(report.get("reason") or summary), rules, figures)
 
 
@@ -115,12 +134,13 @@ def _pages(report: Mapping[str, Any]) -> tuple[int, int]:
     return sum(one["pages"] for one in entries), sum(one["contiguous_pages"] for one in entries)
 
 
-def _selected(settings: Mapping[str, Any], directory: Path) -> dict[str, Path]:
+def _selected(settings: Mapping[str, Any], directory: Path, setting: str = "select") -> dict[str, Path]:
     """The files and directories of a pytest selection, by the words that select tests in them."""
-    found = {word: directory / Path(word.partition("::")[0]).expanduser() for word in settings["select"]}
+    words = settings.get(setting, [])
+    found = {word: directory / Path(word.partition("::")[0]).expanduser() for word in words}
     for path in found.values():
         if not path.exists():
-            raise Refused(f"expected tests at {path} and found none; check `select` in the matrix")
+            raise Refused(f"expected tests at {path} and found none; check `{setting}` in the matrix")
     return found
 
 
@@ -128,7 +148,8 @@ def _pytest_parts(settings: Mapping[str, Any], directory: Path) -> dict[str, Pat
     selected = _selected(settings, directory)
     beside = {path.parent / "conftest.py" for path in selected.values()}
     tests = {path.name: path for path in (*selected.values(), *(each for each in beside if each.is_file()))}
-    return {**_rig(), "package": Path(__file__).parent.parent, **tests}
+    needed = _selected(settings, directory, "needs")
+    return {**_rig(), "package": Path(__file__).parent.parent, **tests, **needed}
 
 
 def _pytest_words(work: Work, place: Path, kernel: Mapping[str, Path]) -> list[str]:
@@ -198,22 +219,27 @@ def _wait_read(_: Path, status: int, __: str) -> Read:
 
 
 _WORD = {"type": "string"}
+_FLAG = {"type": "boolean"}
 KINDS: dict[str, Kind] = {
     kind.name: kind
     for kind in (
-        Kind("tour", "`folioscope run`", {"only": _WORD}, _rig, _played("run"), _verdict),
+        Kind("tour", "`folioscope run`", {"only": _WORD, "record": _FLAG}, _recorded, _played("run"), _verdict),
         Kind(
             "crossing",
             "`folioscope cross`",
-            {"only": _WORD, **dict.fromkeys(("depth", "sample", "seed"), {"type": "integer"})},
-            _rig,
+            {
+                "only": _WORD,
+                **dict.fromkeys(("depth", "sample", "seed"), {"type": "integer"}),
+                **dict.fromkeys(("quick", "record"), _FLAG),
+            },
+            _recorded,
             _played("cross"),
             _verdict,
         ),
         Kind(
             "pytest",
             "tests of your own",
-            {"select": {"type": "array", "items": _WORD}, "keyword": _WORD},
+            {"select": {"type": "array", "items": _WORD}, "keyword": _WORD, "needs": {"type": "array", "items": _WORD}},
             _pytest_parts,
             _pytest_words,
             _pytest_read,

@@ -52,6 +52,7 @@ _DEFAULTS: dict[str, Any] = {
     "append": "",
 }
 _LISTS = {name: {"type": "array", "items": form, "minItems": 1} for name, form in AXES.items()}
+_ONE_OR_MORE = {name: {"anyOf": [form, _LISTS[name]]} for name, form in AXES.items()}
 #: Of the file, as JSON's schema.
 SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -85,15 +86,19 @@ SCHEMA: dict[str, Any] = {
             ),
         },
         axes={**_table(("kernel", "test"), **_LISTS), "description": "all combinations are cells"},
-        include={"type": "array", "items": _table(("kernel", "test"), **AXES), "description": "more cells"},
+        include={
+            "type": "array",
+            "items": _table(("kernel", "test"), **_ONE_OR_MORE),
+            "description": "more cells: all combinations of each",
+        },
         exclude={
             "type": "array",
-            "items": {**_table((), **AXES), "minProperties": 1},
-            "description": "cells with these values are left out",
+            "items": {**_table((), **_ONE_OR_MORE), "minProperties": 1},
+            "description": "cells of the axes with these values are left out",
         },
         expect={
             "type": "array",
-            "items": _table(("rules", "why"), **AXES, rules=_WORDS, why=_WORD),
+            "items": _table(("rules", "why"), **_ONE_OR_MORE, rules=_WORDS, why=_WORD),
             "description": "cells with these values break these rules",
         },
     ),
@@ -179,6 +184,10 @@ def load(path: Path) -> Matrix:
 def _check(value: Any, form: Mapping[str, Any], where: Path_) -> None:
     """Compares a value with its form, as far as ``SCHEMA`` uses JSON's schema."""
     name = ".".join(map(str, where)) or "the file"
+    if "anyOf" in form:
+        one, several = form["anyOf"]
+        _check(value, several if isinstance(value, list) else one, where)
+        return
     if "const" in form and value != form["const"]:
         raise _Bad(
             where, f"expected {name} to be {form['const']} and found {value!r}; update this program, or the file"
@@ -277,23 +286,32 @@ def _named(found: Mapping[str, Any]) -> Iterator[tuple[Path_, str, str]]:
             yield ("axes", axis, at), axis, value
         for table in ("include", "exclude", "expect"):
             for at, each in enumerate(found.get(table, ())):
-                if axis in each:
-                    yield (table, at, axis), axis, each[axis]
+                for value in _several(each.get(axis, [])):
+                    yield (table, at, axis), axis, value
+
+
+def _several(value: Any) -> list[Any]:
+    """One value, or a list of them."""
+    return value if isinstance(value, list) else [value]
 
 
 def matches(cell: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
-    """Whether a cell has all of these values."""
-    return all(str(cell[axis]) == str(value) for axis, value in values.items())
+    """Whether a cell has, of each axis, one of these values."""
+    return all(str(cell[axis]) in map(str, _several(value)) for axis, value in values.items())
+
+
+def _every(axes: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """All combinations of these values, and of the defaults of other axes."""
+    lists = [_several({**_DEFAULTS, **axes}[axis]) for axis in AXES]
+    return (dict(zip(AXES, values, strict=True)) for values in itertools.product(*lists))
 
 
 def _cells(found: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The values of each cell, once."""
-    axes = {**{axis: [value] for axis, value in _DEFAULTS.items()}, **found["axes"]}
-    lists = [axes[axis] for axis in AXES]
-    every = (dict(zip(AXES, values, strict=True)) for values in itertools.product(*lists))
     seen = set()
-    chosen = (cell for cell in every if not any(matches(cell, each) for each in found.get("exclude", ())))
-    for cell in itertools.chain(chosen, ({**_DEFAULTS, **each} for each in found.get("include", ()))):
+    excluded = found.get("exclude", ())
+    chosen = (cell for cell in _every(found["axes"]) if not any(matches(cell, each) for each in excluded))
+    for cell in itertools.chain(chosen, *map(_every, found.get("include", ()))):
         if (values := tuple(cell[axis] for axis in AXES)) not in seen:
             seen.add(values)
             yield cell

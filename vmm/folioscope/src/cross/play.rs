@@ -172,6 +172,11 @@ impl<'s, 'g> Batch<'s, 'g> {
                 cell.left_out = cell.left_out.or(why);
                 cell.parted = true;
             }
+            if let Some(why) = self.nothing_for(all) {
+                for cell in &mut self.cells {
+                    cell.left_out.get_or_insert(why);
+                }
+            }
             return match self.cells.iter().all(|cell| cell.left_out.is_some()) {
                 true => Ok(()),
                 false => self.for_all(all),
@@ -181,6 +186,25 @@ impl<'s, 'g> Batch<'s, 'g> {
             self.step_of(at, step)?;
         }
         self.flush()
+    }
+
+    /// Returns why a step for all would wait for something that none of the areas has.
+    fn nothing_for(&self, all: All) -> Option<&'static str> {
+        let played = || self.cells.iter().filter(|cell| cell.left_out.is_none());
+        let hugetlb = |cell: &Cell| cell.state.map.is_hugetlb();
+        let bytes = |cell: &Cell| cell.memory.views[0].pages.len() as u64 * self.stage.page();
+        let holds_pmd = |cell: &Cell| !hugetlb(cell) && bytes(cell) >= self.stage.pmd();
+        match all {
+            // It keeps no process that has none (`khugepaged_enter_vma()`).
+            All::Collapse if !played().any(holds_pmd) => {
+                Some("khugepaged passes over a process without an area of a PMD's size")
+            }
+            All::Merge if played().all(hugetlb) => Some("KSM merges no hugetlb pages"),
+            All::Limit(_) if played().all(hugetlb) => {
+                Some("hugetlb pages are not charged to the cgroup")
+            }
+            _ => None,
+        }
     }
 
     fn for_all(&mut self, all: All) -> Result<(), Error> {
