@@ -115,6 +115,7 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
             | Map::TmpfsPrivate
             | Map::TmpfsShort
             | Map::TmpfsHuge
+            | Map::TmpfsHugeShort
             | Map::TmpfsHugePrivate
             | Map::TmpfsPmd
             | Map::TmpfsPmdPrivate

@@ -29,7 +29,7 @@ const NO_SWAP_DISK: &str =
 fn most(map: Map) -> u64 {
     match map {
         Map::TmpfsPmd | Map::TmpfsPmdPrivate | Map::TmpfsSpan | Map::PmdToo => MOST_MANY,
-        Map::Pmd | Map::TmpfsHuge | Map::TmpfsHugePrivate => MOST_PMD,
+        Map::Pmd | Map::TmpfsHuge | Map::TmpfsHugeShort | Map::TmpfsHugePrivate => MOST_PMD,
         _ => u64::MAX,
     }
 }
@@ -265,7 +265,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             | Map::Disk
             | Map::HugetlbShared
             | Map::HugetlbBlockShared => (Below::Shared, pages),
-            Map::TmpfsShort => (Below::Shared, block + 1),
+            Map::TmpfsShort | Map::TmpfsHugeShort => (Below::Shared, block + 1),
             Map::TmpfsPrivate
             | Map::TmpfsHugePrivate
             | Map::TmpfsPmdPrivate

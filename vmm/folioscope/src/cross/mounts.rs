@@ -47,7 +47,11 @@ pub fn stored(area: usize) -> String {
 pub fn directory(map: Map) -> Option<&'static str> {
     match map {
         Map::Tmpfs | Map::TmpfsPrivate | Map::TmpfsShort | Map::TmpfsSpan => Some(TMPFS),
-        Map::TmpfsHuge | Map::TmpfsHugePrivate | Map::TmpfsPmd | Map::TmpfsPmdPrivate => Some(HUGE),
+        Map::TmpfsHuge
+        | Map::TmpfsHugeShort
+        | Map::TmpfsHugePrivate
+        | Map::TmpfsPmd
+        | Map::TmpfsPmdPrivate => Some(HUGE),
         Map::Ramfs | Map::RamfsPrivate => Some(RAMFS),
         Map::Disk | Map::DiskPrivate => Some(ZONEFS),
         Map::Hinted

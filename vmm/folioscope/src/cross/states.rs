@@ -32,6 +32,8 @@ pub enum Map {
     TmpfsShort,
     /// A file of a tmpfs with `huge=always`, mapped shared.
     TmpfsHuge,
+    /// A file of a tmpfs with `huge=always` that ends a page into the second block, mapped shared.
+    TmpfsHugeShort,
     /// A file of a tmpfs with `huge=always`, mapped private.
     TmpfsHugePrivate,
     /// A file of a PMD's range on a tmpfs with `huge=always`, mapped shared.
@@ -317,6 +319,13 @@ pub const STATES: &[State] = &[
         &[Sight(WHOLE, Is::Swapped)],
     ),
     state(
+        "swapped-sparse",
+        "large folios whose pages are empty in part, swapped out",
+        Map::Hinted,
+        &[POPULATE, Step::Write(Part::Odd), PAGEOUT],
+        &[Sight(WHOLE, Is::Swapped)],
+    ),
+    state(
         "swapped-part",
         "swapped out across a block's border",
         Map::Hinted,
@@ -564,6 +573,16 @@ pub const STATES: &[State] = &[
         &[Sight(WHOLE, Is::Block)],
     ),
     state(
+        "pmd-uffd-wp-part",
+        "a PMD's folio mapped by pages, write-protected by userfaultfd across a block's border",
+        Map::PmdToo,
+        &[WRITE, Step::Register, Step::WriteProtect(Part::Odd, true)],
+        &[
+            Sight(Part::Odd, Is::ReadOnly),
+            Sight(WHOLE, Is::Of(Folios::Pmd)),
+        ],
+    ),
+    state(
         "shmem",
         "shared anonymous memory",
         Map::Shared,
@@ -657,6 +676,20 @@ pub const STATES: &[State] = &[
         Map::TmpfsHuge,
         &[WRITE],
         &[Sight(WHOLE, Is::Writable)],
+    ),
+    state(
+        "tmpfs-huge-page",
+        "a file of tmpfs with huge=always, of which pwrite has written one page",
+        Map::TmpfsHuge,
+        &[Step::WriteFile(Part::Page), Step::Read(WHOLE)],
+        &[Sight(WHOLE, Is::Mapped)],
+    ),
+    state(
+        "tmpfs-huge-short",
+        "a mapping beyond the end of a file of tmpfs with huge=always",
+        Map::TmpfsHugeShort,
+        &[Step::WriteFile(Part::Block), Step::Read(Part::Block)],
+        &[Sight(Part::Block, Is::Mapped)],
     ),
     state(
         "tmpfs-huge-copied",
