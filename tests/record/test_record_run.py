@@ -12,6 +12,7 @@ import pytest
 from command import folioscope
 from recorder import Found, plugin, record
 from test_stock_kernel import Kernel, stock
+from test_voice import WARNING
 
 pytestmark = [pytest.mark.only_machine("tcg"), pytest.mark.usefixtures("plugin")]
 __all__ = ["plugin"]
@@ -66,3 +67,18 @@ def test_without_the_recorder_their_states_are_judged_by_name(granule: str, tmp_
     folioscope("run", "--machine", "tcg", *words).ok()
     steps = json.loads(place.read_text())["steps"]
     assert [step["workload"] for step in steps] == [*SEQUENCES, "kernel"]
+
+
+@pytest.mark.parametrize("granule", ["4k"])
+def test_a_program_with_which_the_kernel_warns(granule: str, tmp_path: Path) -> None:
+    """What the kernel reports of itself (V1) while a program is recorded is an error, with its lines."""
+    program, place = tmp_path / "warns", tmp_path / "report.json"
+    lines = "".join(f"echo '{line}' >/kmsg\n" for line in WARNING)
+    program.write_text(f"#!/bin/sh\nbusybox mknod /kmsg c 1 11\n{lines}")
+    program.chmod(0o755)
+    ended = record("--granule", granule, "--json", place, "--out", tmp_path, "--", program)
+    assert ended.status == 1 and f"V1 the kernel reports: {WARNING[1]}" in ended.out, ended.out
+    report = json.loads(place.read_text())
+    assert [step["step"] for step in report["steps"]] == ["console", "sequences"]
+    assert report["totals"]["rules"] == {"V1": 1}
+    assert record("--granule", granule, "--out", tmp_path, "--", "true").status == 0

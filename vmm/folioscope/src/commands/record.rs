@@ -8,7 +8,7 @@ use recorder::Judge;
 use verdict::{Kernel, Machine, Report};
 
 use super::output::{complain, say, stdout, STDOUT};
-use super::run::{default_policy, progress};
+use super::run::{default_policy, progress, reported_steps};
 use super::Outcome;
 use crate::guest::Guest;
 use crate::options::{parse_address, GuestOptions};
@@ -96,16 +96,21 @@ impl Reports {
         ReportFiles(named.collect())
     }
 
-    /// Prints the verdict, and writes the requested files.
-    fn told(&self, mut report: Report, judge: &Judge, end: &End, names: &Names<'_>) -> Outcome {
-        tell(&mut stdout(), judge, end, names).map_err(Error::io(STDOUT))?;
-        report.push(recorded::step(judge, end, names));
-        let options = ReportOptions {
+    /// Returns how a report is printed and written.
+    fn options(&self) -> ReportOptions {
+        ReportOptions {
             format: ReportFormat::Text,
             files: self.files(),
             information: false,
             all_maps: false,
-        };
+        }
+    }
+
+    /// Prints the verdict, and writes the requested files.
+    fn told(&self, mut report: Report, judge: &Judge, end: &End, names: &Names<'_>) -> Outcome {
+        tell(&mut stdout(), judge, end, names).map_err(Error::io(STDOUT))?;
+        report.push(recorded::step(judge, end, names));
+        let options = self.options();
         options.write_files(&mut report, &options.picture())?;
         Ok(report.exit_status)
     }
@@ -229,6 +234,8 @@ impl Record {
         if costs && lost.is_none() {
             lost = self.direct(&mut guest, COSTS, costs::measure);
         }
+        // An oops ends what is recorded early, and then nothing of the rest is wrong.
+        let reported = reported_steps(&self.report.options(), &mut guest, "record", true)?;
         let Some((known, judge, end)) = guest.end_recorded() else {
             return Err(Error::Input("the guest was not recorded".into()));
         };
@@ -238,6 +245,9 @@ impl Record {
         report.machine.page_size = guest.hello().page_size;
         report.machine.cpus = Some(guest.hello().cpus);
         report.kernel.release = Some(guest.hello().kernel_release.clone());
+        for step in reported {
+            report.push(step);
+        }
         let status = self
             .report
             .told(report, &judge, &end, &known.names(guest.symbols()))?;
