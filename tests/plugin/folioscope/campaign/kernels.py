@@ -99,16 +99,21 @@ def built(name: str, source: Source, granule: str) -> Kernel:
 
 
 @functools.cache
+def _tarball(base: str) -> str:
+    """The source of a base, which ``vmm/setup/source.sh`` fetches from Debian."""
+    script = _script().parents[1] / "vmm" / "setup" / "source.sh"
+    ran = subprocess.run([script, base.removesuffix(".x")], capture_output=True, text=True, check=False)
+    if ran.returncode:
+        why = (ran.stderr.strip().splitlines() or [f"status {ran.returncode}"])[-1].removeprefix("folioscope: ")
+        raise Refused(f"expected the source of base {base} and found none: {why}")
+    return ran.stdout.strip().splitlines()[-1]
+
+
 def _environment(base: str) -> dict[str, str]:
-    """Of ``build.sh``: where the source of a base is, which ``vmm/setup/source.sh`` fetches from Debian once."""
+    """Of ``build.sh``; it finds the source of a base by it."""
     found = dict(os.environ)
     if base and _TARBALL not in found:
-        script = _script().parents[1] / "vmm" / "setup" / "source.sh"
-        ran = subprocess.run([script, base.removesuffix(".x")], capture_output=True, text=True, check=False)
-        if ran.returncode:
-            why = (ran.stderr.strip().splitlines() or [f"status {ran.returncode}"])[-1].removeprefix("folioscope: ")
-            raise Refused(f"expected the source of base {base} and found none: {why}")
-        found[_TARBALL] = ran.stdout.strip().splitlines()[-1]
+        found[_TARBALL] = _tarball(base)
     return found
 
 
