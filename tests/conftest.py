@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     first, and a module without guests stays together."""
 
     items.sort(key=dimensions.key)
-    celled = long_campaign.tests()
+    celled = long_campaign.modules()
     first, last = dimensions.granules(config)[0], dimensions.granules(config)[-1]
     for item in items:
         only = names.mark(item, "only_machine")

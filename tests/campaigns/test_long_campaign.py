@@ -9,16 +9,16 @@ import sys
 from folioscope.campaign.kinds import KINDS
 
 from command import ROOT
-from long_campaign import campaign, tests
+from long_campaign import campaign, modules
 
 
 def test_each_test_of_a_cell_is_known_by_its_machine_and_granule() -> None:
     """The cells name both, and tests with both are there that pytest leaves to them."""
-    assert tests() and all(path.is_file() for path, _, _ in tests())
-    for path in {path for path, _, _ in tests()}:
+    assert modules() and all(path.is_file() for path, _, _ in modules())
+    for path in {path for path, _, _ in modules()}:
         words = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", "-m", "cell", path]
         listed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        for _, machine, granule in (each for each in tests() if each[0] == path):
+        for _, machine, granule in (each for each in modules() if each[0] == path):
             assert f"[{machine}-max-{granule}" in listed, (machine, granule)
 
 

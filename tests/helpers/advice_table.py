@@ -291,7 +291,7 @@ NOT_FOLLOWED: dict[str, str] = {
             "this campaign builds none; build it first",
             "make room, or set TMPDIR",
             "install Debian's qemu-system-arm",
-            "check `select` in the matrix",
+            "check `{}` in the matrix",
             "build the same commit on both",
             "found {}; make build makes it",
             "found other files; name another place",

@@ -18,7 +18,7 @@ def campaign() -> Matrix:
 
 
 @functools.cache
-def tests() -> frozenset[tuple[Path, str, str]]:
+def modules() -> frozenset[tuple[Path, str, str]]:
     """The modules of tests that it runs, each with a machine and a granule."""
     found = set()
     for values in campaign().cells:
