@@ -22,7 +22,7 @@ from folioscope import content, locate
 from folioscope.campaign.cell import Cell, Kernel, Test
 from folioscope.campaign.errors import Lost, Refused
 from folioscope.campaign.kept import Keeper, end_marked, marked
-from folioscope.campaign.kinds import KINDS, PLUGIN
+from folioscope.campaign.kinds import JUNIT, KINDS, PLUGIN, enough
 from folioscope.campaign.parts import keys, same
 from folioscope.campaign.result import SCHEMA, Result
 from folioscope.campaign.store import Store
@@ -314,8 +314,25 @@ def test_a_crossing_has_figures_of_its_cells(tmp_path: Path) -> None:
     totals = {"rules": {}, "steps": 0, "errors": 0}
     row = {"cells": [{"outcome": outcome} for outcome in ("left_out", "green", "left_out")]}
     (tmp_path / "report.json").write_text(json.dumps({"steps": [], "totals": totals, "crossing": {"rows": [row]}}))
-    figures = KINDS["crossing"].read(tmp_path, 0, "").figures
-    assert (figures["green"], figures["left_out"], "red" in figures) == (1, 2, False)
+    read = KINDS["crossing"].read(tmp_path, 0, "")
+    assert (read.figures["green"], read.figures["left_out"], "red" in read.figures) == (1, 2, False)
+    # Fewer than were asked for say nothing of the kernel.
+    assert [enough(read, settings).outcome for settings in ({}, {"least": 0.33}, {"least": 0.5})] == [
+        "pass",
+        "pass",
+        "unjudged",
+    ]
+    assert enough(read, {"least": 0.5}).summary == "expected 50% of 3 cells to be green and found 1"
+    (tmp_path / "report.json").write_text(json.dumps({"steps": [], "totals": {**totals, "not_judged": 1}}))
+    assert KINDS["tour"].read(tmp_path, 0, "").outcome == "unjudged"
+
+
+def test_tests_that_are_all_skipped_are_not_judged(tmp_path: Path) -> None:
+    """pytest is content with them; one that ran is enough."""
+    for skipped, wanted in ((2, "unjudged"), (1, "pass")):
+        counts = f'tests="2" failures="0" errors="0" skipped="{skipped}"'
+        (tmp_path / JUNIT).write_text(f"<testsuites><testsuite {counts}/></testsuites>")
+        assert KINDS["pytest"].read(tmp_path, 0, "").outcome == wanted
 
 
 def test_a_guest_that_was_lost_is_no_verdict(tmp_path: Path) -> None:

@@ -212,6 +212,8 @@ def test_a_matrix_from_dry_run_to_page(campaign: Callable[..., Said], tmp_path: 
     again = campaign(MATRIX, *words)
     # What waits has no kernel: the cells of both kernels are the same two.
     assert "2 cells, 2 of them with a result" in again.err and again.out == ran.out
+    anew = campaign(MATRIX, *words, "--again")
+    assert "2 cells, 0 of them with a result" in anew.err and anew.out == ran.out
     found = json.loads((tmp_path / "out" / "matrix.json").read_text())
     jsonschema.validate(found, table.SCHEMA)
     assert [cell["state"] for cell in found["cells"]] == ["pass"] * 4

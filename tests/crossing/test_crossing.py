@@ -152,8 +152,8 @@ def played(only: str, place: Path, *more: str) -> dict[str, list[dict[str, Any]]
         ("hugetlb,limit", "hugetlb pages are not charged to the cgroup"),
     ],
 )
-def test_nobody_waits_for_nothing(only: str, why: str, tmp_path: Path) -> None:
-    """What the kernel never does with the states that were chosen is left out, and nothing was judged."""
+def test_what_needs_another_state_is_left_out(only: str, why: str, tmp_path: Path) -> None:
+    """The kernel never does it with the states that were chosen, so it is not waited for; nothing was judged."""
     ended = folioscope("cross", "--only", only, "--granule", "4k", "--out", tmp_path)
     assert ended.status == 2 and f"no cell of the crossing was judged: {why}" in ended.out, ended.out
 

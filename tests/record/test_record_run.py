@@ -81,4 +81,6 @@ def test_a_program_with_which_the_kernel_warns(granule: str, tmp_path: Path) -> 
     report = json.loads(place.read_text())
     assert [step["step"] for step in report["steps"]] == ["console", "sequences"]
     assert report["totals"]["rules"] == {"V1": 1}
-    assert record("--granule", granule, "--out", tmp_path, "--", "true").status == 0
+    right = record("--granule", granule, "--out", tmp_path, "--", "true").ok()
+    quiet = record("--granule", granule, "--append", "quiet", "--out", tmp_path, "--", "true").ok()
+    assert ["a WARNING of the kernel (V1) was not judged" in said for said in (right, quiet)] == [False, True]

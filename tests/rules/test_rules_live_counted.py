@@ -254,8 +254,8 @@ def test_l15_mapped(guest: Guest, paged: Area) -> None:
 
 
 def test_l15_is_exact(guest: Guest, paged: Area) -> None:
-    """One page too many or too few is told of while no CPU is in the kernel, as at one of these looks. (A page on its
-    way into a page cache may be counted there.)"""
+    """One page too many or too few is an error at a stop where no CPU is in the kernel, as at one of 20 stops. At
+    others a page may be counted that is not yet in its page cache."""
     area = paged.process.blocks(1, flags=["shared"])
     area.write()
     with paged.process.hold() as held:

@@ -147,8 +147,8 @@ def test_l18_folios_of_a_file(guest: Guest, cached: Area, layout: Layout) -> Non
         assert (now.kind, now.mapcount, now.index) == ("file", 0, 7)
         counts = word(guest, page.at + MAPCOUNT)
         assert not word(guest, page.at + FLAGS) & 1
-        # What is no page of a file any more, the kernel counts as one: L15 tells of it at a stop where no CPU is in the
-        # kernel, as at one of these.
+        # The kernel still counts what is no page of a file any more. L15 is exact at a stop where no CPU is in the
+        # kernel; one of 20 stops is such a one.
         for member, wrong, rules in (
             (INDEX, 8, ["L18"]),
             (MAPPING, theirs, ["L18"]),

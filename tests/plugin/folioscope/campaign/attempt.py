@@ -13,7 +13,7 @@ from .. import content, locate
 from .cell import Work
 from .errors import Lost, Refused
 from .kept import Ended, Keeper
-from .kinds import CONSOLE, KINDS
+from .kinds import CONSOLE, KINDS, enough
 from .parts import same
 from .result import Result
 from .store import Store
@@ -33,7 +33,7 @@ def attempt(work: Work, store: Store, keeper: Keeper, scratch: Path) -> Result:
         ended = keeper.run(words, directory, place / CONSOLE, work.limit, _environment(place))
         _whole(ended, work)
         said = (place / CONSOLE).read_text(errors="replace")
-        read = kind.read(place, ended.status, said)
+        read = enough(kind.read(place, ended.status, said), test)
         files = {str(path.relative_to(place)): store.put(path) for path in sorted(_kept(place))}
         result = Result(
             work.key,

@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -22,6 +22,7 @@ QEMU = "qemu-system-aarch64"
 #: What ``folioscope boot`` and its like keep of a guest that was lost.
 _BUNDLE = "why.txt"
 PLUGIN = "librecorder_plugin.so"
+_CELLS = ("green", "red", "not_judged", "left_out")
 REPORT, JUNIT, PAGE, CONSOLE = "report.json", "junit.xml", "report.html", "said.txt"
 
 
@@ -121,11 +122,20 @@ def _verdict(place: Path, status: int, said: str) -> Read:
     figures = {"steps": float(totals["steps"]), "errors": float(totals["errors"])}
     if pages:
         figures["coverage"] = contiguous / pages
-    outcome = {0: "pass", 1: "fail"}.get(status, "unjudged")
+    outcome = {0: "unjudged" if totals.get("not_judged") else "pass", 1: "fail"}.get(status, "unjudged")
     if crossing := report.get("crossing"):
         played = Counter(str(each["outcome"]) for row in crossing["rows"] for each in row["cells"])
         figures |= {name: float(count) for name, count in sorted(played.items())}
     return Read(outcome, status, str(report.get("reason") or summary), rules, figures)
+
+
+def enough(read: Read, settings: Mapping[str, Any]) -> Read:
+    """What a crossing comes to by the share of its cells that have to be green: too few say nothing of the kernel."""
+    green, all_cells = read.figures.get("green", 0.0), sum(read.figures.get(name, 0.0) for name in _CELLS)
+    if read.outcome != "pass" or green >= settings.get("least", 0) * all_cells:
+        return read
+    summary = f"expected {settings['least']:.0%} of {all_cells:.0f} cells to be green and found {green:.0f}"
+    return replace(read, outcome="unjudged", summary=summary)
 
 
 def _pages(report: Mapping[str, Any]) -> tuple[int, int]:
@@ -140,7 +150,8 @@ def _selected(settings: Mapping[str, Any], directory: Path, setting: str = "sele
     found = {word: directory / Path(word.partition("::")[0]).expanduser() for word in words}
     for path in found.values():
         if not path.exists():
-            raise Refused(f"expected tests at {path} and found none; check `{setting}` in the matrix")
+            what = "tests" if setting == "select" else "what the tests read"
+            raise Refused(f"expected {what} at {path} and found none; check `{setting}` in the matrix")
     return found
 
 
@@ -176,6 +187,8 @@ def _pytest_read(place: Path, status: int, said: str) -> Read:
     }
     summary = said.strip().splitlines()[-1].strip("= ") if said.strip() else ""
     outcome = "pass" if status == 0 else "fail" if status == 1 and count["failures"] else "unjudged"
+    if outcome == "pass" and count["tests"] == count["skipped"]:
+        outcome = "unjudged"
     return Read(outcome, status, summary, figures={name: float(value) for name, value in count.items()})
 
 
@@ -231,6 +244,7 @@ KINDS: dict[str, Kind] = {
                 "only": _WORD,
                 **dict.fromkeys(("depth", "sample", "seed"), {"type": "integer"}),
                 **dict.fromkeys(("quick", "record"), _FLAG),
+                "least": {"type": "number"},
             },
             _recorded,
             _played("cross"),

@@ -21,7 +21,7 @@ pub fn schema(of: &str) -> Outcome {
 #[command(after_help = "Example: folioscope matrix matrix.toml --dry-run\n\
                   Exit status: 1 where a cell is not as expected, 2 where one has no verdict, 130 interrupted")]
 pub struct Matrix {
-    /// FILE.toml [--store PLACE] [--engine local|dask=ADDRESS] [--jobs N] [--out DIR] [--dry-run]; --help behind FILE says more
+    /// FILE.toml [--store PLACE] [--engine local|dask=ADDRESS] [--jobs N] [--out DIR] [--again] [--dry-run]; --help behind FILE says more
     #[arg(
         required = true,
         trailing_var_arg = true,

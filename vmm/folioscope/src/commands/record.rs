@@ -17,7 +17,7 @@ use crate::recorded::{self, tell, End, Names, PLUGIN};
 use crate::report::{ReportFiles, ReportFormat, ReportOptions};
 use crate::stage::{Played, Stage};
 use crate::tour::chosen;
-use crate::{control, Error, EXIT_ERRORS};
+use crate::{console_reports, control, Error, EXIT_ERRORS};
 
 mod bare;
 mod costs;
@@ -234,7 +234,14 @@ impl Record {
         if costs && lost.is_none() {
             lost = self.direct(&mut guest, COSTS, costs::measure);
         }
-        // An oops ends what is recorded early, and then nothing of the rest is wrong.
+        // A kernel that has stopped by itself has no wrong sequence from there on.
+        if lost.is_none() {
+            let levels = guest.read_file("/proc/sys/kernel/printk")?;
+            let hidden = levels.as_deref().and_then(console_reports::hides_warnings);
+            for why in hidden.into_iter().chain(guest.unlogged()) {
+                say!("{why}");
+            }
+        }
         let reported = reported_steps(&self.report.options(), &mut guest, "record", true)?;
         let Some((known, judge, end)) = guest.end_recorded() else {
             return Err(Error::Input("the guest was not recorded".into()));

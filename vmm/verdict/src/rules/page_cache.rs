@@ -18,8 +18,8 @@ pub(crate) static RULE: Rule = Rule {
               swapped is the number of pages for which the tree has a swap entry, and alloced is no less than nrpages and swapped \
               together; not judged, where they are otherwise, while a task holds the inode's lock, or that of a folio in the tree. Not judged where \
               the tree's lock is held, of files whose tree has no folios (DAX), where L2, L7, L8, L9 or L10 has told of pages, and beyond 262,144 \
-              folios at one instant; nor is nrpages above that sum while somebody makes a file's pages into one (collapse_file()), who counts \
-              them before they are there.",
+              folios at one instant; nor is nrpages above that sum while a task collapses a file's pages (collapse_file()), which counts them \
+              before they are there.",
     tier: Tier::Linux,
     sources: &[
         "mm/filemap.c, __filemap_add_folio(), page_cache_delete(); mm/shmem.c, shmem_add_to_page_cache(), shmem_charge(), shmem_recalc_inode()",

@@ -50,7 +50,7 @@ pub(crate) static RULE: Rule = Rule {
     on_break: OnBreak::GoOn,
     checks: &[Check::Counted(mapped), Check::Counted(free), Check::Counted(committed)],
     synthetic: &["l15_less_counted_than_mapped", "l15_more_counted_than_mapped", "l15_as_much_as_there_is", "l15_locked_pages", "l15_what_is_held", "l15_what_is_held_may_be_on_its_way", "l15_free_pages", "l15_folios_of_a_pmd", "l15_lists_of_the_lru", "l15_what_is_to_be_written", "l15_memory_that_is_promised"],
-    live: &["test_l15_mapped", "test_l15_free_pages", "test_l15_memory_that_is_promised"],
+    live: &["test_l15_mapped", "test_l15_is_exact", "test_l15_free_pages", "test_l15_memory_that_is_promised"],
 };
 
 /// From which release on a folio may be counted whole once one of its pages is mapped (`CONFIG_NO_PAGE_MAPCOUNT`).
