@@ -23,6 +23,7 @@ def collected(*words: object) -> set[str]:
     return {line for line in listed.splitlines() if "::" in line}
 
 
+@pytest.mark.qemu
 @pytest.mark.parametrize("values", CELLS, ids=lambda values: f"{values['machine']}-{values['granule']}")
 def test_a_cell_runs_what_is_left_to_it(values: dict[str, str]) -> None:
     """What has the mark `cell` on its machine and granule, which `make test-long` leaves out of pytest."""

@@ -207,6 +207,9 @@ impl Record {
             self.guest.cpu_name(),
             guest.ready_after().as_secs_f64()
         );
+        // A file is read by a process of its own, which is not to be the last one of the trace.
+        let levels = guest.read_file("/proc/sys/kernel/printk")?;
+        let hidden = levels.as_deref().and_then(console_reports::hides_warnings);
         let mut lost = None;
         if !workloads.is_empty() {
             let policy = default_policy(&guest);
@@ -236,8 +239,6 @@ impl Record {
         }
         // A kernel that has stopped by itself has no wrong sequence from there on.
         if lost.is_none() {
-            let levels = guest.read_file("/proc/sys/kernel/printk")?;
-            let hidden = levels.as_deref().and_then(console_reports::hides_warnings);
             for why in hidden.into_iter().chain(guest.unlogged()) {
                 say!("{why}");
             }
