@@ -240,6 +240,20 @@ def test_l8_page_that_is_not_exclusive(guest: Guest, paged: Area, layout: Layout
         assert broken(held, [(page.at + FLAGS, flags & ~ANON_EXCLUSIVE)]) == [("L8", va)]
 
 
+def test_l8_page_that_was_exclusive(guest: Guest, folded: Area, paged: Area, layout: Layout) -> None:
+    """A page that may not be written, and was no other's: what is known of it says that it is exclusive."""
+    for area in (folded, paged):
+        area.mprotect(["read"])
+        va = area.address + 7 * layout.page
+        alone = Expectation(area.address, area.address + area.length, "exclusive")
+        with area.process.hold() as held:
+            page = page_of(guest, held.judge(expectations=[alone]), va, layout)
+            flags = word(guest, page.at + FLAGS)
+            shared = [(page.at + FLAGS, flags & ~ANON_EXCLUSIVE)]
+            assert page.exclusive and broken(held, shared) == []
+            assert broken(held, shared, expectations=[alone]) == [("L8", va)]
+
+
 def test_l8_zero_page_that_may_be_written(process: Process, layout: Layout) -> None:
     """The zero page, mapped for a read, may be written; the finding begins at its entry."""
     area = process.blocks(1)

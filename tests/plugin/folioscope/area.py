@@ -275,6 +275,11 @@ class Area:
         (C6), and is charged to a memory cgroup (C7). What batches of the LRU lists hold is counted."""
         return self._state("unheld", first, pages)
 
+    def exclusive(self, first: int = 0, pages: int | None = None) -> Area:
+        """No other mapping ever had the anonymous pages of the range: its process was not forked since they were written,
+        and KSM has not looked at them. Each is exclusive (rule L8)."""
+        return self._state("exclusive", first, pages)
+
     def order(self, order: int, first: int = 0, pages: int | None = None) -> Area:
         """Each fault in the range since the look before got a folio of this order, by the kernel's record."""
         address, length = self._range(first, pages)

@@ -27,6 +27,7 @@ What = Literal[
     "dirty",
     "clean",
     "unheld",
+    "exclusive",
 ]
 
 

@@ -13,6 +13,7 @@ use crate::stage::{block_size, Seen, Stage, THP};
 use crate::Error;
 
 mod admit;
+mod beside;
 mod build;
 mod calls;
 mod choice;
@@ -227,6 +228,7 @@ fn operate(
         }
     }
     batch.unheld()?;
+    batch.exclusive(operations);
     batch.stage().check(actor, label)?;
     if let Some(other) = batch.other() {
         batch

@@ -51,11 +51,14 @@ pub enum Expected {
     /// Only entries, the page cache and the swap cache hold a folio of the range: nothing is pinned, read or
     /// written by the kernel at this instant, and the batches of the LRU lists are drained.
     Unheld,
+    /// No other mapping ever had the anonymous pages of the range: since each was written, its process was not forked, and
+    /// KSM has not looked at it. So each is exclusive (`PageAnonExclusive`). Not of hugetlb.
+    Exclusive,
 }
 
 impl Expected {
     /// All.
-    pub const ALL: [Expected; 13] = [
+    pub const ALL: [Expected; 14] = [
         Expected::FreshlyFaulted,
         Expected::Written,
         Expected::NotWritten,
@@ -69,5 +72,6 @@ impl Expected {
         Expected::Dirty,
         Expected::Clean,
         Expected::Unheld,
+        Expected::Exclusive,
     ];
 }

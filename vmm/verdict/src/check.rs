@@ -36,6 +36,7 @@ pub(crate) type FreshCheck = fn(&FreshFolio<'_>) -> Told;
 pub(crate) type ProcessCheck = fn(&ProcessSeen<'_>, &mut Whole);
 pub(crate) type PageCheck = fn(&PageSeen<'_>, &mut u64) -> Option<String>;
 pub(crate) type UnheldCheck = fn(&UnheldSeen<'_>) -> Unheld;
+pub(crate) type ExclusiveCheck = fn(&ExclusiveSeen) -> Option<String>;
 pub(crate) type UnmappedCheck = fn(&UnmappedSeen<'_>) -> UnmappedFound;
 pub(crate) type CountedCheck = fn(&CountedSeen<'_>, &mut Counts);
 pub(crate) type CachesCheck = fn(&[Cache], Option<&str>, &mut Counts);
@@ -71,6 +72,8 @@ pub(crate) enum Check {
     Page(PageCheck),
     /// A folio in a range that a checkpoint calls unheld, by the first page of it that is mapped there.
     Unheld(UnheldCheck),
+    /// A page in a range of which a checkpoint states that no other mapping ever had it.
+    Exclusive(ExclusiveCheck),
     /// Folios that count mappings and that no table was seen to map.
     Unmapped(UnmappedCheck),
     /// The kernel's counters of all memory.
@@ -178,6 +181,13 @@ pub(crate) struct UnheldSeen<'a> {
     pub has_dirty_entry: &'a dyn Fn(&Range<u64>) -> bool,
     /// Returns whether any address space maps one of these page frames by a writable entry.
     pub has_writable_entry: &'a dyn Fn(&Range<u64>) -> bool,
+}
+
+/// A page that no other mapping ever had, if it is anonymous.
+pub(crate) struct ExclusiveSeen {
+    /// The page; where a block maps it, the first one of its folio, which has the flags of all.
+    pub page: Page,
+    pub va: u64,
 }
 
 /// Folios that count mappings and that no table was seen to map.

@@ -278,6 +278,7 @@ impl<'a> Seen<'a> {
             mappings: self.mappings,
             once: self.folios.once,
             unheld: stated(self.input, Expected::Unheld),
+            exclusive: stated(self.input, Expected::Exclusive),
             locked: locked(self.input.vmas),
             release: self.input.release,
         }

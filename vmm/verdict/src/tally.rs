@@ -110,6 +110,10 @@ pub struct ProcessVerdict {
     #[serde(skip)]
     #[schemars(skip)]
     pub(crate) unheld: Vec<Range<u64>>,
+    /// Ranges whose anonymous pages no other mapping ever had.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub(crate) exclusive: Vec<Range<u64>>,
     /// Ranges of its VMAs with `VM_LOCKED`; `None` if its VMAs do not say so.
     #[serde(skip)]
     #[schemars(skip)]

@@ -86,6 +86,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             };
             batch.cells.push(cell);
         }
+        batch.map_beside();
         batch.reach()?;
         if states.iter().any(|state| state.is_merged()) && batch.here.ksm {
             let merged = batch.stage.merge_all()?;

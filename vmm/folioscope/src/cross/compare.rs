@@ -159,7 +159,12 @@ impl Batch<'_, '_> {
         self.cells[at].memory.write_equal(view, &pages, EQUAL);
     }
 
-    fn touch(&self, address: u64, length: u64, store: Option<(Store, u64)>) -> Operation {
+    pub(super) fn touch(
+        &self,
+        address: u64,
+        length: u64,
+        store: Option<(Store, u64)>,
+    ) -> Operation {
         let distance = self.stage.page() / WORDS as u64;
         let (first, stride) = match store {
             Some((Store::One, _)) => (ONE as u64 * distance, self.stage.page()),
@@ -275,6 +280,29 @@ impl Batch<'_, '_> {
         Ok(())
     }
 
+    /// States which anonymous pages no other mapping ever had: those that a process has written that never forked, where
+    /// nothing has KSM look at them.
+    pub fn exclusive(&mut self, operations: &[&super::Operation]) {
+        let mut steps = operations.iter().flat_map(|operation| operation.steps);
+        if self.here.other || steps.any(|step| *step == Step::All(All::Merge)) {
+            return;
+        }
+        let process = self.actor();
+        for at in self.judged() {
+            let cell = &self.cells[at];
+            let memory = &cell.memory;
+            if memory.below == Below::Shared || memory.forked || cell.state.is_merged() {
+                continue;
+            }
+            let pages = &memory.views[0].pages;
+            let own = |at: usize| pages[at].own.is_some() && !memory.may_be_zero_page(0, at);
+            for (run, _) in Memory::runs(0..pages.len(), own).iter().filter(|it| it.1) {
+                let (start, length) = self.range(at, 0, run);
+                self.stage.exclusive(process, start, length);
+            }
+        }
+    }
+
     /// States that what could be contiguous is so, in areas where the operation leaves no block open. Pinned pages that
     /// cannot be moved or reclaimed are mapped again one by one, and userfaultfd's protection ends page by page in a child.
     pub fn folded(&mut self, operation: &super::Operation) {
@@ -351,6 +379,7 @@ impl Batch<'_, '_> {
             for at in self.judged() {
                 if view < self.cells[at].memory.views.len() {
                     self.verify_view(at, view, process);
+                    self.verify_beside(at, process);
                 }
             }
             self.flush()?;

@@ -53,6 +53,8 @@ pub struct Cell {
     pub wrong: Vec<Difference>,
     pub(super) memory: Memory,
     pub(super) path: Option<String>,
+    /// The address of the page beside it, if there is one.
+    pub(super) beside: Option<u64>,
     /// The first of the pages that its process has pinned.
     pub(super) pinned: Option<usize>,
     /// Steps were played since the fork: the processes may not have the same pages any more.
@@ -74,6 +76,7 @@ impl Cell {
             wrong: Vec::new(),
             memory,
             path: None,
+            beside: None,
             pinned: None,
             parted: false,
             unit: 1,

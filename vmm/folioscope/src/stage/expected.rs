@@ -99,6 +99,11 @@ impl Stage<'_> {
         self.expect(process, start, length, Expected::Unheld);
     }
 
+    /// No other mapping ever had the anonymous pages of the range.
+    pub fn exclusive(&mut self, process: ProcessId, start: u64, length: u64) {
+        self.expect(process, start, length, Expected::Exclusive);
+    }
+
     fn expect(&mut self, process: ProcessId, start: u64, length: u64, what: Expected) {
         self.expected.push((
             process,

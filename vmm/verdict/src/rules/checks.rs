@@ -11,9 +11,9 @@ use stage1::{Level, Regime};
 use super::registry::FAMILIES;
 use super::rule::{Rule, RuleId};
 use crate::check::{
-    AlikeCheck, CachesCheck, Check, ContiguousCheck, CountedCheck, EntryCheck, ExpectedCheck,
-    FreshCheck, GroupCheck, KernelCheck, OpenCheck, PageCheck, PlacementCheck, ProcessCheck,
-    RecordCheck, UnheldCheck, UnmappedCheck,
+    AlikeCheck, CachesCheck, Check, ContiguousCheck, CountedCheck, EntryCheck, ExclusiveCheck,
+    ExpectedCheck, FreshCheck, GroupCheck, KernelCheck, OpenCheck, PageCheck, PlacementCheck,
+    ProcessCheck, RecordCheck, UnheldCheck, UnmappedCheck,
 };
 use crate::group::Group;
 use crate::mapped::Mapped;
@@ -37,6 +37,7 @@ pub(crate) struct Checks {
     pub process: Of<ProcessCheck>,
     pub page: Of<PageCheck>,
     pub unheld: Of<UnheldCheck>,
+    pub exclusive: Of<ExclusiveCheck>,
     pub unmapped: Of<UnmappedCheck>,
     pub counted: Of<CountedCheck>,
     pub caches: Of<CachesCheck>,
@@ -72,6 +73,7 @@ impl Checks {
                 Check::Process(check) => self.process.push((id, check)),
                 Check::Page(check) => self.page.push((id, check)),
                 Check::Unheld(check) => self.unheld.push((id, check)),
+                Check::Exclusive(check) => self.exclusive.push((id, check)),
                 Check::Unmapped(check) => self.unmapped.push((id, check)),
                 Check::Counted(check) => self.counted.push((id, check)),
                 Check::Caches(check) => self.caches.push((id, check)),

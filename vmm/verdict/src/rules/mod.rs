@@ -11,6 +11,7 @@ mod contiguous;
 pub(crate) mod counted;
 mod counters;
 mod counts;
+mod exclusive;
 mod expect;
 mod judged;
 mod kernel_half;

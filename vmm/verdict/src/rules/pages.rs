@@ -9,6 +9,7 @@ use linux::folio::NoPage;
 use stage1::{PhysMemory, Regime};
 
 use super::checks::CHECKS;
+use super::exclusive;
 use super::judged::Judged;
 use super::rule::{list, RuleId};
 use super::tell::tell;
@@ -122,6 +123,8 @@ pub fn judge_counts<M: PhysMemory + ?Sized>(
     };
     let (held, open_unheld) = unheld::judge(&all, folios, verdicts);
     found.extend(held);
+    let (shared, open_exclusive) = exclusive::judge(&entries, folios, verdicts, page_size);
+    found.extend(shared);
     tell(memory, regimes, verdicts, found);
     if let (Some(first), Err(why)) = (verdicts.first_mut(), &everyone.unmapped) {
         let rules = list(CHECKS.unmapped.iter().map(|(rule, _)| rule), " and ");
@@ -163,10 +166,15 @@ pub fn judge_counts<M: PhysMemory + ?Sized>(
         let reason = format!("{rule} was not judged for {count} folios: {why}");
         first.not_judged.push(NotJudged { reason });
     }
+    for (rule, (count, why)) in &open_exclusive {
+        let reason = format!("{rule} was not judged for {count} pages: {why}");
+        first.not_judged.push(NotJudged { reason });
+    }
     mapped.swapped = entries.swapped;
     mapped.unwalked = entries.problem;
-    let unheld: u64 = open_unheld.values().map(|(count, _)| count).sum();
-    mapped.uncounted = uncounted.values().sum::<u64>() + open + unheld;
+    let stated = open_unheld.values().chain(open_exclusive.values());
+    let stated: u64 = stated.map(|(count, _)| count).sum();
+    mapped.uncounted = uncounted.values().sum::<u64>() + open + stated;
     mapped
 }
 

@@ -20,7 +20,7 @@ use crate::ProcessVerdict;
 use linux::structures::Folios;
 
 /// A rule, the place of the verdict that it goes to, the virtual address, and the sentence.
-type Found = (RuleId, usize, u64, String);
+pub(super) type Found = (RuleId, usize, u64, String);
 
 /// The entries of all address spaces.
 pub(super) struct All<'a, M: ?Sized> {
@@ -68,7 +68,7 @@ pub(super) fn judge<M: PhysMemory + ?Sized>(
             mappings.any(|it| is_charged(it.pa) || is_charged(it.pa + it.bytes - 1))
         });
     for (owner, verdict) in verdicts.iter().enumerate() {
-        for (pfn, va) in mapped(verdict, size) {
+        for (pfn, va) in mapped(verdict, &verdict.unheld, size) {
             let page = match folios.page(pfn) {
                 Ok(page) => page,
                 // Told of at its entry.
@@ -107,9 +107,13 @@ pub(super) fn judge<M: PhysMemory + ?Sized>(
     (found, open)
 }
 
-/// The pages that a process maps in its unheld ranges: page frame number and virtual address.
-fn mapped(verdict: &ProcessVerdict, size: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
-    verdict.unheld.iter().flat_map(move |range| {
+/// The pages that a process maps in these ranges: page frame number and virtual address.
+pub(super) fn mapped<'v>(
+    verdict: &'v ProcessVerdict,
+    ranges: &'v [Range<u64>],
+    size: u64,
+) -> impl Iterator<Item = (u64, u64)> + 'v {
+    ranges.iter().flat_map(move |range| {
         let mappings = verdict.mappings.iter().filter(|it| it.folio);
         mappings.flat_map(move |mapping| {
             let start = range.start.max(mapping.va);

@@ -18,7 +18,7 @@ use crate::{judge_counts, Everyone, Expected, Folios, ProcessVerdict, RuleId, Se
 pub const ANON_VMA: u64 = 0xffff_0000_0000_1000;
 
 /// A kernel that knows the folios that a test gives it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Kernel {
     pub pages: BTreeMap<u64, Page>,
     pub wild: BTreeMap<u64, String>,

@@ -56,7 +56,7 @@ pub fn all_known() -> Basis {
 /// A guest without a kernel says nothing of folios.
 static MADE_UP: NotKnown = NotKnown::never("it is made up");
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Guest {
     pub tables: TableBuilder,
     pub vmas: Vec<Vma>,

@@ -9,7 +9,7 @@ use stage1::{Granule, Half};
 
 use super::guest::*;
 use crate::testing::folios::{errors, good};
-use crate::{judge_counts, Everyone, MayBe, Unmapped};
+use crate::{judge_counts, Everyone, Expected, MayBe, Unmapped};
 
 mod entries;
 pub mod files;

@@ -17,7 +17,8 @@ pub(crate) static RULE: Rule = Rule {
               devmap entries excepted: their driver chose the protection), and the zero page nowhere; userfaultfd's bit only in VMAs that one protects; a page that is \
               writable in private memory is mapped nowhere else (special, devmap, pfnmap and hugetlb excepted), as far as processes were given; by its \
               folio it is anonymous, and exclusive to one mapping. A page that is exclusive is mapped no more than once, and \
-              no swap entry leads to its slot in swap.",
+              no swap entry leads to its slot in swap. In ranges that the checkpoint calls `exclusive`, no other mapping ever had the \
+              anonymous pages, and each is exclusive: fork() alone and KSM take that away, and swap and migration bring it back.",
     tier: Tier::Linux,
     sources: &[
         "mm/memory.c, unmap_vmas() (ZAP_FLAG_DROP_MARKER), unmap_page_range(), maybe_mkwrite()",
@@ -25,6 +26,7 @@ pub(crate) static RULE: Rule = Rule {
         "include/linux/page-flags.h, PageAnonExclusive()",
         "mm/rmap.c, __folio_add_anon_rmap()",
         "mm/memory.c, do_anonymous_page(), do_swap_page()",
+        "include/linux/rmap.h, __folio_try_share_anon_rmap(); mm/migrate.c, remove_migration_pte()",
     ],
     needs: &[Need::Vmas.all(), Need::VmFlags.half("folios"), Need::Processes.less(), Need::Folios.half("folios")],
     releases: Releases::WIDELY,
@@ -34,6 +36,7 @@ pub(crate) static RULE: Rule = Rule {
     checks: &[Check::Placement(placed),
         Check::Entry(l8_exclusive::check),
         Check::Page(l8_exclusive::page),
+        Check::Exclusive(l8_exclusive::alone),
         Check::Elsewhere("`judge_sharing()` (across processes)")],
     synthetic: &[
         "l8_outside_every_vma",
@@ -46,6 +49,7 @@ pub(crate) static RULE: Rule = Rule {
         "l8_a_writable_page_that_is_not_exclusive",
         "l8_an_exclusive_page_that_is_mapped_twice",
         "l8_an_exclusive_page_that_another_has_in_swap",
+        "l8_a_page_that_is_not_exclusive_any_more",
     ],
     live: &[
         "test_l8_outside_every_vma",
@@ -57,6 +61,7 @@ pub(crate) static RULE: Rule = Rule {
         "test_l8_zero_page_that_may_be_written",
         "test_l8_exclusive_page_of_two",
         "test_l8_exclusive_page_in_swap",
+        "test_l8_page_that_was_exclusive",
     ],
 };
 

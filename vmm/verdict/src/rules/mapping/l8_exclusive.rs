@@ -5,7 +5,7 @@
 use linux::folio::{Kind, Numbering, Page};
 use linux::vma::Vma;
 
-use crate::check::PageSeen;
+use crate::check::{ExclusiveSeen, PageSeen};
 use crate::mapped::{of_frames, Mapped};
 
 /// On one entry: the sentence where a writable anonymous page is not exclusive.
@@ -40,6 +40,19 @@ pub(super) fn page(seen: &PageSeen<'_>, _: &mut u64) -> Option<String> {
         "page frame 0x{:x}, mapped at VA 0x{:016x}, {why}",
         page.pfn, seen.va
     ))
+}
+
+/// On one page that no other mapping ever had. Of hugetlb nothing is said.
+pub(super) fn alone(seen: &ExclusiveSeen) -> Option<String> {
+    let page = seen.page;
+    let is_shared = page.kind == Kind::Anonymous && !page.exclusive && !page.hugetlb;
+    is_shared.then(|| {
+        format!(
+            "page frame 0x{:x}, mapped at VA 0x{:016x}, is not exclusive to one mapping (PageAnonExclusive), and no other one \
+             ever had it: its next write would copy it",
+            page.pfn, seen.va
+        )
+    })
 }
 
 /// On one page, and how many entries and blocks of all address spaces map it: what is exclusive is mapped once. While a

@@ -49,6 +49,34 @@ fn l8_an_exclusive_page_that_another_has_in_swap() {
 }
 
 #[test]
+fn l8_a_page_that_is_not_exclusive_any_more() {
+    let mut guest = good(Guest::new());
+    let (first, members) = (guest.first(), guest.members);
+    // No entry may be written: what is shared may be mapped so.
+    for at in 0..2 * members {
+        guest.change(at, |word| word & !WRITE | RDONLY);
+    }
+    let of_folio = first + 5;
+    let single = first + members + 3;
+    for pfn in [of_folio, single] {
+        guest.kernel().change(pfn, |page| page.exclusive = false);
+        assert_eq!(errors(&guest.counted(None)), []);
+        let mut stated = guest.clone();
+        stated.expect(Expected::Exclusive, VA, VA + 2 * guest.block);
+        assert_eq!(errors(&stated.counted(None)), [id("L8")], "{pfn:x}");
+        // A file's page has another meaning of that flag, and KSM's is shared by nature.
+        for kind in [Kind::File, Kind::Ksm] {
+            let mut other = stated.clone();
+            other.kernel().change(pfn, |page| page.kind = kind);
+            assert!(!errors(&other.counted(None)).contains(&id("L8")));
+        }
+        guest.kernel().change(pfn, |page| page.exclusive = true);
+    }
+    guest.expect(Expected::Exclusive, VA, VA + 2 * guest.block);
+    assert_eq!(errors(&guest.counted(None)), []);
+}
+
+#[test]
 fn l9_fewer_references_than_entries() {
     for guest in Guest::all() {
         let mut guest = good(guest);
