@@ -269,6 +269,55 @@ fn garbage_is_answered_and_survived() {
 }
 
 #[test]
+fn two_threads_store_their_own_words() {
+    let mut agent = Agent::start("race");
+    let p = agent.spawn();
+    let pages = 64;
+    let a = agent.map(p, json!({"length": pages * PAGE}));
+    let race = |access, other| {
+        json!({"race": {
+            "address": a + 8, "length": pages * PAGE - 8, "stride": PAGE, "beside": 16,
+            "access": access, "other": other, "salt": 5,
+        }})
+    };
+    let verify = |agent: &mut Agent, first: u64, expect: Value| {
+        let words = json!({"verify": {
+            "address": first, "length": pages * PAGE - 8, "stride": PAGE, "expect": expect,
+        }});
+        let found = agent.op(p, words);
+        (
+            found["verified"]["words"].clone(),
+            found["verified"]["wrong"].clone(),
+        )
+    };
+    let written = json!({"pattern": {"salt": 5}});
+    agent.op(p, race("read", "write"));
+    assert_eq!(
+        verify(&mut agent, a + 24, written.clone()),
+        (json!(pages), json!(0))
+    );
+    assert_eq!(
+        verify(&mut agent, a + 8, json!("zero")),
+        (json!(pages), json!(0))
+    );
+    agent.op(p, race("write", "write"));
+    assert_eq!(
+        verify(&mut agent, a + 8, written.clone()),
+        (json!(pages), json!(0))
+    );
+    // A word that either thread cannot have is told of.
+    agent.op(
+        p,
+        json!({"mprotect": {"address": a + 8 * PAGE, "length": PAGE, "prot": ["read"]}}),
+    );
+    for (access, other) in [("read", "write"), ("write", "read")] {
+        let failure = agent.op_error(p, race(access, other));
+        assert_eq!(failure["signal"]["name"], "SIGSEGV", "{failure}");
+        assert_eq!(failure["signal"]["done"], 8, "{failure}");
+    }
+}
+
+#[test]
 fn what_is_not_pinned_is_not_compared() {
     let mut agent = Agent::start("pins");
     let p = agent.spawn();
@@ -277,6 +326,8 @@ fn what_is_not_pinned_is_not_compared() {
     let failure = agent.op_error(p, verify);
     let failure = failure["bad_request"].to_string();
     assert!(failure.contains("no page is pinned"), "{failure}");
+    let failure = agent.op_error(p, json!({"gup_unpin": {}}));
+    assert!(failure.get("bad_request").is_some(), "{failure}");
 }
 
 #[test]

@@ -49,6 +49,26 @@ pub enum Operation {
         #[serde(default)]
         salt: u64,
     },
+    /// Two threads access a range at once, from its start on: one a word per step, the other the word `beside` bytes
+    /// further. A write stores the pattern of its address.
+    Race {
+        /// The first word's address, a multiple of 8.
+        address: u64,
+        /// The length; a part of a stride at its end counts as a step.
+        length: u64,
+        /// The distance of two steps, a multiple of 8; a page when left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stride: Option<u64>,
+        /// The distance of the other thread's words, a multiple of 8.
+        beside: u64,
+        /// The kind of access.
+        access: Access,
+        /// That of the other thread.
+        other: Access,
+        /// As of `touch`.
+        #[serde(default)]
+        salt: u64,
+    },
     /// Reads the same words as a forward touch would, and compares them:
     /// [`Outcome::Verified`](crate::Outcome::Verified).
     Verify {
@@ -228,13 +248,18 @@ pub enum Operation {
         ops: Vec<Operation>,
     },
     /// Pins a range for a long time, as a device's driver does (`gup_test` of debugfs, `FOLL_LONGTERM | FOLL_WRITE`). The
-    /// kernel has one such range at a time; it is let go when this process and its children have ended.
+    /// kernel has one such range at a time; it is let go by `gup_unpin`, or when this process and its children have ended.
     GupPin {
         /// The start, a multiple of the page size.
         address: u64,
         /// The length.
         length: u64,
+        /// For a device that reads alone: without `FOLL_WRITE`, and by `pin_user_pages_fast()`.
+        #[serde(default)]
+        read_only: bool,
     },
+    /// Lets the pinned range go, also one that a parent has pinned.
+    GupUnpin {},
     /// Compares what the pinned pages hold with what the process finds at addresses of its own:
     /// [`Outcome::Verified`](crate::Outcome::Verified).
     GupVerify {
@@ -439,6 +464,7 @@ impl Operation {
         match self {
             Self::Mmap { .. } => "mmap",
             Self::Touch { .. } => "touch",
+            Self::Race { .. } => "race",
             Self::Verify { .. } => "verify",
             Self::Peek { .. } => "peek",
             Self::Poke { .. } => "poke",
@@ -461,6 +487,7 @@ impl Operation {
             Self::ProcessMadvise { .. } => "process_madvise",
             Self::Several { .. } => "several",
             Self::GupPin { .. } => "gup_pin",
+            Self::GupUnpin {} => "gup_unpin",
             Self::GupVerify { .. } => "gup_verify",
             Self::Mirror {} => "mirror",
             Self::MirrorVerify {} => "mirror_verify",

@@ -276,8 +276,8 @@ class Area:
         return self._state("unheld", first, pages)
 
     def exclusive(self, first: int = 0, pages: int | None = None) -> Area:
-        """No other mapping ever had the anonymous pages of the range: its process was not forked since they were written,
-        and KSM has not looked at them. Each is exclusive (rule L8)."""
+        """No other mapping ever had the anonymous pages of the range: since they were written its process was not
+        forked, and KSM has not looked at them. Each is exclusive (rule L8)."""
         return self._state("exclusive", first, pages)
 
     def order(self, order: int, first: int = 0, pages: int | None = None) -> Area:

@@ -25,6 +25,7 @@ mod mirrored;
 mod model;
 mod mounts;
 mod operations;
+mod pins;
 mod play;
 mod queue;
 mod queued;

@@ -13,17 +13,22 @@ use crate::sys;
 
 /// `_IOW('g', 7, struct pin_longterm_test)`: addr, size, flags.
 const PIN_LONGTERM_TEST_START: u32 = 1 << 30 | 24 << 16 | 0x67 << 8 | 7;
+/// `_IO('g', 8)`
+const PIN_LONGTERM_TEST_STOP: u32 = 0x67 << 8 | 8;
 /// `_IOW('g', 9, __u64)`: the buffer for all pages.
 const PIN_LONGTERM_TEST_READ: u32 = 1 << 30 | 8 << 16 | 0x67 << 8 | 9;
 /// `PIN_LONGTERM_TEST_FLAG_USE_WRITE`
 const FOR_WRITING: u64 = 1;
+/// `PIN_LONGTERM_TEST_FLAG_USE_FAST`
+const FAST: u64 = 2;
 
 /// The file by which pages are pinned, and their length in bytes. The kernel has one set of them at a time, until the last
 /// process that has the file closes it.
 static PINNED: Mutex<Option<(OwnedFd, u64)>> = Mutex::new(None);
 
-/// Pins a range. What was pinned before is let go.
-pub fn pin(address: u64, length: u64) -> Result<Outcome, Failure> {
+/// Pins a range, for a device that writes, or for one that reads alone. What was pinned before is let go.
+pub fn pin(address: u64, length: u64, read_only: bool) -> Result<Outcome, Failure> {
+    let flags = if read_only { FAST } else { FOR_WRITING };
     let mut pinned = pinned();
     *pinned = None;
     let file = File::open("/sys/kernel/debug/gup_test")
@@ -32,10 +37,24 @@ pub fn pin(address: u64, length: u64) -> Result<Outcome, Failure> {
     request_of(
         &fd,
         PIN_LONGTERM_TEST_START,
-        &mut [address, length, FOR_WRITING],
+        &mut [address, length, flags],
         "PIN_LONGTERM_TEST_START",
     )?;
     *pinned = Some((fd, length));
+    Ok(Outcome::Done {})
+}
+
+/// Lets the pinned range go, whichever process with this file has pinned it.
+pub fn unpin() -> Result<Outcome, Failure> {
+    let Some((fd, _)) = pinned().take() else {
+        return Err(Failure::bad("no page is pinned"));
+    };
+    request_of(
+        &fd,
+        PIN_LONGTERM_TEST_STOP,
+        &mut [0],
+        "PIN_LONGTERM_TEST_STOP",
+    )?;
     Ok(Outcome::Done {})
 }
 

@@ -300,7 +300,27 @@ fn operate(op: &Operation) -> Result<Outcome, Failure> {
             node,
         } => numa::mbind(*address, *length, *node),
         Op::MigratePages { from, to } => numa::migrate_pages(*from, *to),
-        Op::GupPin { address, length } => gup::pin(*address, *length),
+        Op::Race {
+            address,
+            length,
+            stride,
+            beside,
+            access,
+            other,
+            salt,
+        } => touch::race(
+            (*address, *length),
+            *stride,
+            *beside,
+            [*access, *other],
+            *salt,
+        ),
+        Op::GupPin {
+            address,
+            length,
+            read_only,
+        } => gup::pin(*address, *length, *read_only),
+        Op::GupUnpin {} => gup::unpin(),
         Op::GupVerify {
             address,
             length,

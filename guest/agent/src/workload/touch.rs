@@ -2,7 +2,7 @@
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::sys::resource::{getrusage, UsageWho};
 use protocol::{pattern, Access, Expect, Failure, Mismatch, Order, Outcome, Touched, Verified};
@@ -12,6 +12,9 @@ use crate::sys;
 
 /// Number of wrong words that a verification shows.
 const SHOWN: usize = 16;
+
+/// Bytes of a second thread's stack.
+const STACK: usize = 64 << 10;
 
 /// Maximum number of words of a peek, so that the answer fits in a line.
 const MAX_PEEK: u64 = 1 << 18;
@@ -34,6 +37,56 @@ pub fn touch(
         }
     }
     counted(&steps, access, order, salt).map(Outcome::Touched)
+}
+
+/// Has two threads access the same steps at once, each its own words.
+pub fn race(
+    range: (u64, u64),
+    stride: Option<u64>,
+    beside: u64,
+    accesses: [Access; 2],
+    salt: u64,
+) -> Result<Outcome, Failure> {
+    let (address, length) = range;
+    let other = address
+        .checked_add(beside)
+        .ok_or_else(|| Failure::bad("the other words lie beyond the last address"))?;
+    let both = [
+        Steps::new(address, length, stride)?,
+        Steps::new(other, length, stride)?,
+    ];
+    // They wait for each other, so that neither is done before the other begins.
+    let ready = AtomicU64::new(0);
+    let run = |steps: &Steps, access: Access| -> Result<(), Failure> {
+        ready.fetch_add(1, Ordering::SeqCst);
+        while ready.load(Ordering::SeqCst) < 2 {
+            std::hint::spin_loop();
+        }
+        for i in 0..steps.count {
+            let address = steps.address(i);
+            match access {
+                Access::Read => drop(probe::load(address, i)?),
+                Access::Write => probe::store(address, pattern(address, salt), i)?,
+                Access::ReadWrite => {
+                    probe::load(address, i)?;
+                    probe::store(address, pattern(address, salt), i)?;
+                }
+            }
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK);
+        let thread = thread
+            .spawn_scoped(scope, || run(&both[1], accesses[1]))
+            .map_err(|error| sys::io_failure(&error, "a second thread"))?;
+        let first = run(&both[0], accesses[0]);
+        let second = thread
+            .join()
+            .unwrap_or_else(|_| Err(Failure::bad("the second thread panicked")));
+        first.and(second)
+    })?;
+    Ok(Outcome::Done {})
 }
 
 pub fn verify(

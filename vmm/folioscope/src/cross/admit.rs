@@ -99,7 +99,12 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
     let hugetlb = here.map.is_hugetlb();
     let pmd = matches!(
         here.map,
-        Map::Pmd | Map::PmdToo | Map::TmpfsPmd | Map::TmpfsPmdPrivate | Map::TmpfsSpan
+        Map::Pmd
+            | Map::PmdToo
+            | Map::PmdAndBlocks
+            | Map::TmpfsPmd
+            | Map::TmpfsPmdPrivate
+            | Map::TmpfsSpan
     );
     let ramfs = matches!(here.map, Map::Ramfs | Map::RamfsPrivate);
     let disk = here.map.is_stored();
@@ -325,6 +330,14 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
             Some("a userfaultfd would stop mlock()")
         }
         Step::Pin(_) if !here.pins => Some("the kernel has no gup_test (CONFIG_GUP_TEST)"),
+        Step::PinToRead(_) if !here.pins => {
+            Some("the kernel has no gup_test (CONFIG_GUP_TEST)")
+        }
+        Step::PinToRead(_) if hugetlb => {
+            Some("a hugetlb page that is shared is copied, and the pool may have none for it")
+        }
+        Step::PinToRead(part) if hole(part) => Some("the range has a hole"),
+        Step::PinToRead(part) if unreadable(part) => Some("some pages cannot be read"),
         Step::UffdMove | Step::UffdRelocate if pages.iter().any(|page| page.pinned) => {
             Some("the pages are pinned")
         }

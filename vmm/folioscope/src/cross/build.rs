@@ -28,7 +28,9 @@ const NO_SWAP_DISK: &str =
 /// The largest range of a PMD with which areas of this kind are crossed, in bytes.
 fn most(map: Map) -> u64 {
     match map {
-        Map::TmpfsPmd | Map::TmpfsPmdPrivate | Map::TmpfsSpan | Map::PmdToo => MOST_MANY,
+        Map::TmpfsPmd | Map::TmpfsPmdPrivate | Map::TmpfsSpan | Map::PmdToo | Map::PmdAndBlocks => {
+            MOST_MANY
+        }
         Map::Pmd | Map::TmpfsHuge | Map::TmpfsHugeShort | Map::TmpfsHugePrivate => MOST_PMD,
         _ => u64::MAX,
     }
@@ -86,7 +88,6 @@ impl<'s, 'g> Batch<'s, 'g> {
             };
             batch.cells.push(cell);
         }
-        batch.map_beside();
         batch.reach()?;
         if states.iter().any(|state| state.is_merged()) && batch.here.ksm {
             let merged = batch.stage.merge_all()?;
@@ -98,11 +99,18 @@ impl<'s, 'g> Batch<'s, 'g> {
         Ok(batch)
     }
 
-    /// Brings the areas into their states. Those that are swapped to a disk come first: they fill it while it is the only
-    /// one, and what is swapped out from then on goes to zram.
+    /// Brings the areas into their states. Those whose process forks come first: nothing else is there then. Those that are
+    /// swapped to a disk come next: they fill it while it is the only one, and what is swapped out from then on goes to
+    /// zram.
     fn reach(&mut self) -> Result<(), Error> {
+        let is_forked = |at: &usize| self.cells[*at].state.is_forked();
+        let (forked, others): (Vec<_>, Vec<_>) = (0..self.cells.len()).partition(is_forked);
+        for at in forked {
+            self.steps_of(at, ..)?;
+        }
+        self.map_beside();
         let of_disk = |at: &usize| self.cells[*at].state.on_disk;
-        let (on_disk, others): (Vec<_>, Vec<_>) = (0..self.cells.len()).partition(of_disk);
+        let (on_disk, others): (Vec<_>, Vec<_>) = others.into_iter().partition(of_disk);
         let first: Vec<usize> = on_disk
             .iter()
             .map(|at| until_swapped(self.cells[*at].state))
@@ -234,6 +242,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             Map::Pmd | Map::PmdToo | Map::TmpfsPmd | Map::TmpfsPmdPrivate | Map::TmpfsSpan => {
                 self.stage.pmd() / page
             }
+            Map::PmdAndBlocks => self.stage.pmd() / page + 2 * block,
             Map::Hugetlb | Map::HugetlbShared => 2 * self.stage.pmd() / page,
             Map::HugetlbSpan => PMDS * self.stage.pmd() / page,
             _ => 2 * block,
@@ -254,6 +263,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             | Map::Small
             | Map::Pmd
             | Map::PmdToo
+            | Map::PmdAndBlocks
             | Map::Hugetlb
             | Map::HugetlbBlock
             | Map::HugetlbSpan => (Below::Nothing, 0),
@@ -328,7 +338,9 @@ impl<'s, 'g> Batch<'s, 'g> {
         self.flush()?;
         let start = self.stage.map(process, map)?;
         let hint = match state.map {
-            Map::Hinted | Map::HintedHalfIn | Map::Pmd | Map::PmdToo => Some(Advice::Hugepage),
+            Map::Hinted | Map::HintedHalfIn | Map::Pmd | Map::PmdToo | Map::PmdAndBlocks => {
+                Some(Advice::Hugepage)
+            }
             Map::Small => Some(Advice::Nohugepage),
             _ => None,
         };

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use protocol::{Access, Expect, Failure, Operation, Order, Outcome, ProcessId};
 
-use super::model::{Below, Content, Memory, Store, ONE, WORDS};
+use super::model::{Below, Content, Memory, Store, ONE, OTHER, WORDS};
 use super::play::{Batch, Cell, Difference, SALTS, WORD};
 use super::queued::{Expected, Words};
 use super::steps::{All, Part, Step};
@@ -113,6 +113,43 @@ impl Batch<'_, '_> {
             if let (true, Some((store, salt))) = (allowed, store) {
                 let memory = &mut self.cells[at].memory;
                 memory.write(view, run, store.words(), salt);
+            }
+        }
+    }
+
+    /// Has two threads load or store a word each of every page at once, where the model lets them.
+    pub(super) fn race(&mut self, at: usize, part: Part, accesses: [Access; 2]) {
+        let (view, process, page) = (self.actor, self.actor(), self.stage.page());
+        let (writes, salt) = (accesses.contains(&Access::Write), self.salt + 6);
+        let memory = &self.cells[at].memory;
+        let distance = memory.distance();
+        let can = |at: usize| match writes {
+            true => memory.can_write(view, at) && !memory.is_open(view, at),
+            false => memory.can_read(view, at),
+        };
+        let runs = Memory::runs(self.pages(at, part), can).into_iter();
+        for (run, _) in runs.filter(|(_, can)| *can).collect::<Vec<_>>() {
+            let (start, length) = self.range(at, view, &run);
+            let first = ONE as u64 * distance;
+            let race = Operation::Race {
+                address: start + first,
+                length: length - first,
+                stride: Some(page),
+                beside: (OTHER - ONE) as u64 * distance,
+                access: accesses[0],
+                other: accesses[1],
+                salt,
+            };
+            let expected = Expected::Access {
+                range: start..start + length,
+                completes: true,
+            };
+            self.later(at, process, race, expected);
+            for (access, word) in accesses.iter().zip([ONE, OTHER]) {
+                if *access == Access::Write {
+                    let memory = &mut self.cells[at].memory;
+                    memory.write(view, run.clone(), word..word + 1, salt);
+                }
             }
         }
     }
@@ -410,56 +447,6 @@ impl Batch<'_, '_> {
                 self.later(at, process, verify, expected);
             }
         }
-    }
-
-    /// Compares the pages that are pinned with those that their process, the first one, maps: they are the same.
-    ///
-    /// # Errors
-    /// Where the guest is lost.
-    pub fn verify_pins(&mut self) -> Result<(), Error> {
-        for at in 0..self.cells.len() {
-            let cell = &self.cells[at];
-            if let (None, None, Some(first), Some(process)) =
-                (cell.left_out, &cell.refused, cell.pinned, self.processes[0])
-            {
-                self.verify_pins_of(at, process, first)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn verify_pins_of(&mut self, at: usize, process: ProcessId, first: usize) -> Result<(), Error> {
-        let memory = &self.cells[at].memory;
-        let all = memory.views[0].pages.len();
-        let pinned = |page: usize| memory.views[0].pages[page].pinned && memory.can_read(0, page);
-        let runs = Memory::runs(0..all, pinned).into_iter();
-        for (run, _) in runs.filter(|(_, pinned)| *pinned).collect::<Vec<_>>() {
-            let (address, length) = self.range(at, 0, &run);
-            let verify = Operation::GupVerify {
-                address,
-                length,
-                offset: (run.start - first) as u64 * self.stage.page(),
-            };
-            let message = match self.stage.op(process, verify)? {
-                Outcome::Verified(found) => found.first.first().map(|wrong| {
-                    format!(
-                        "expected the page at VA 0x{:016x} to be the one that is pinned, which holds {:#018x} there, and found {:#018x}; \
-                         {} of {} words differ",
-                        wrong.address, wrong.expected, wrong.found, found.wrong, found.words
-                    )
-                }),
-                other => return Err(crate::guest::unexpected("gup_verify", &other)),
-            };
-            if let Some(message) = message {
-                let range = address..address + length;
-                self.cells[at].wrong.push(Difference {
-                    process,
-                    range,
-                    message,
-                });
-            }
-        }
-        Ok(())
     }
 }
 

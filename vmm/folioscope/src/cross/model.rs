@@ -55,6 +55,9 @@ const ZERO: Words = [Content::Zero; WORDS];
 /// The word of a page that is written where it is one alone: neither the first nor the last.
 pub const ONE: usize = 3;
 
+/// The word that a second thread writes.
+pub const OTHER: usize = 5;
+
 /// Words of each page that an access stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Store {

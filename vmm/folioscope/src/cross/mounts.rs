@@ -59,6 +59,7 @@ pub fn directory(map: Map) -> Option<&'static str> {
         | Map::Small
         | Map::Pmd
         | Map::PmdToo
+        | Map::PmdAndBlocks
         | Map::Shared
         | Map::ReadAhead
         | Map::Hugetlb

@@ -90,6 +90,25 @@ pub const OPERATIONS: &[Operation] = &[
     )
     .opens(Opens::Files),
     operation(
+        "race-read",
+        "two threads load every page at once",
+        &[Step::RaceToRead(WHOLE)],
+    )
+    // The one that comes second has a fault of its own, with another order.
+    .opens(Opens::All),
+    operation(
+        "race",
+        "a thread loads every page while another one stores a word to it",
+        &[Step::Race(WHOLE)],
+    )
+    .opens(Opens::All),
+    operation(
+        "race-write",
+        "two threads store to every page at once, a word each",
+        &[Step::RaceToWrite(WHOLE)],
+    )
+    .opens(Opens::All),
+    operation(
         "force-word",
         "a write of one word of every page by /proc/self/mem",
         &[Step::ForceWord(WHOLE)],
@@ -190,7 +209,9 @@ pub const OPERATIONS: &[Operation] = &[
         "free-reclaim-all",
         "MADV_FREE, then memory.reclaim of the cgroup, which takes what processes share too",
         &[Step::Advise(WHOLE, Advice::Free), Step::All(All::Reclaim)],
-    ),
+    )
+    // What is dirty for another process is mapped again, one entry (`try_to_unmap_one()`).
+    .opens(Opens::All),
     operation(
         "cold",
         "MADV_COLD across a block's border",
@@ -324,6 +345,13 @@ pub const OPERATIONS: &[Operation] = &[
         "munmap across a block's border",
         &[Step::Unmap(Part::Odd)],
     ),
+    operation(
+        "pin-read",
+        "pages across a block's border are pinned for a device to read, a store to one of them",
+        &[Step::PinToRead(Part::Odd)],
+    )
+    // A page that is shared gets a copy of its own.
+    .opens(Opens::All),
     operation(
         "seal",
         "mseal across a block's border; munmap, mprotect and mremap of it are refused",

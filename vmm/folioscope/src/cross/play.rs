@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use protocol::{Advice, LockFlag, Operation, ProcessId, Protection, UffdMode};
+use protocol::{Access, Advice, LockFlag, Operation, ProcessId, Protection, UffdMode};
 
 use super::admit::{left_out, Here, NOT_INHERITED};
 use super::ledger::CGROUP;
@@ -185,6 +185,9 @@ impl<'s, 'g> Batch<'s, 'g> {
                 false => self.for_all(all),
             };
         }
+        if matches!(step, Step::PinToRead(_)) {
+            self.unpin()?;
+        }
         for at in 0..self.cells.len() {
             self.step_of(at, step)?;
         }
@@ -357,6 +360,9 @@ impl<'s, 'g> Batch<'s, 'g> {
             Step::Write(part) => self.access(at, view, part, Some((Store::All, self.salt))),
             Step::WriteWord(part) => self.access(at, view, part, Some((Store::One, self.salt + 5))),
             Step::ForceWord(part) => self.force(at, part),
+            Step::RaceToRead(part) => self.race(at, part, [Access::Read, Access::Read]),
+            Step::RaceToWrite(part) => self.race(at, part, [Access::Write, Access::Write]),
+            Step::Race(part) => self.race(at, part, [Access::Read, Access::Write]),
             Step::WriteEqual(part) => self.write_equal(at, part),
             Step::Read(part) => self.access(at, view, part, None),
             Step::OtherWrites(part) => {
@@ -430,12 +436,17 @@ impl<'s, 'g> Batch<'s, 'g> {
             Step::Pin(part) => {
                 let pages = self.pages(at, part);
                 let (address, length) = self.range(at, view, &pages);
-                let pin = Operation::GupPin { address, length };
+                let pin = Operation::GupPin {
+                    address,
+                    length,
+                    read_only: false,
+                };
                 self.later(at, self.actor(), pin, Expected::Done);
                 let cell = &mut self.cells[at];
                 cell.pinned = Some(pages.start);
                 cell.memory.each(view, pages, |page| page.pinned = true);
             }
+            Step::PinToRead(part) => self.pin_to_read(at, part),
             Step::Register if self.cells[at].state.map.is_hugetlb() => self.register_hugetlb(at)?,
             Step::Register | Step::RegisterMissing => {
                 let (missing, mode) = match step {

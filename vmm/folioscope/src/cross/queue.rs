@@ -10,6 +10,7 @@ use protocol::{Expect, Failure, Operation, Outcome, ProcessId};
 use super::compare::mismatch;
 use super::files::file_mismatch;
 use super::model::Content;
+use super::pins::pin_mismatch;
 use super::play::{Batch, Cell, Difference};
 use super::queued::{Expected, Queued};
 use crate::guest::unexpected;
@@ -115,9 +116,12 @@ impl Cell {
                 let place = (queued.process, range.clone());
                 self.compare(place, *completes, answer.map(drop))
             }
-            Expected::File { range, stored } => match answer {
+            Expected::File { range, .. } | Expected::Pinned { range } => match answer {
                 Ok(Outcome::Verified(found)) => {
-                    let message = file_mismatch(&found, *stored);
+                    let message = match queued.expected {
+                        Expected::File { stored, .. } => file_mismatch(&found, stored),
+                        _ => pin_mismatch(&found),
+                    };
                     self.wrong.extend(message.map(|message| Difference {
                         process: queued.process,
                         range: range.clone(),
@@ -125,7 +129,7 @@ impl Cell {
                     }));
                     Ok(())
                 }
-                Ok(other) => Err(unexpected("file_verify", &other)),
+                Ok(other) => Err(unexpected(queued.op.name(), &other)),
                 Err(error) => Err(error),
             },
             Expected::Words(words, _) => {

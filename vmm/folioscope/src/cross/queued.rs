@@ -48,6 +48,8 @@ pub(super) enum Expected {
     Access { range: Range<u64>, completes: bool },
     /// Words that the operation compares, which the model has with this content.
     Words(Words, Content),
+    /// Pinned pages, which the operation compares with those that are mapped at these addresses.
+    Pinned { range: Range<u64> },
     /// Words of a file that the operation compares, in the page cache or as they are stored.
     File {
         /// The addresses that map them.

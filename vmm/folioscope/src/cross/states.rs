@@ -22,6 +22,8 @@ pub enum Map {
     Pmd,
     /// The same, where that range is small enough for many of them.
     PmdToo,
+    /// The same, and two blocks behind it.
+    PmdAndBlocks,
     /// Anonymous shared memory: two blocks.
     Shared,
     /// A file of tmpfs, mapped shared.
@@ -120,6 +122,11 @@ impl State {
         let swaps = |step: &Step| matches!(step, Step::Advise(_, Advice::Pageout));
         let reads = |step: &Step| matches!(step, Step::Read(_));
         !self.on_disk && steps.any(swaps) && steps.any(reads)
+    }
+
+    /// Returns whether its process forks on the way: what it has written by then is read-only from there on.
+    pub fn is_forked(&self) -> bool {
+        self.build.contains(&Step::ForkAndExit)
     }
 
     /// Returns whether userfaultfd write-protects some of it.
@@ -246,6 +253,13 @@ pub const STATES: &[State] = &[
         Map::Hinted,
         &[WRITE],
         &[Sight(WHOLE, Is::Folded)],
+    ),
+    state(
+        "reused",
+        "folded blocks, read-only after fork, then written across their border by /proc/PID/mem",
+        Map::Hinted,
+        &[WRITE, Step::ForkAndExit, Step::ForceWord(Part::Odd)],
+        &[Sight(Part::Odd, Is::Writable), Sight(WHOLE, Is::Mapped)],
     ),
     state(
         "border",
@@ -517,6 +531,13 @@ pub const STATES: &[State] = &[
         Map::Pmd,
         &[WRITE],
         &[Sight(WHOLE, Is::Block)],
+    ),
+    state(
+        "pmd-and-blocks",
+        "mapped by a PMD, and folded blocks behind it",
+        Map::PmdAndBlocks,
+        &[WRITE],
+        &[Sight(Part::Head, Is::Block), Sight(Part::Tail, Is::Folded)],
     ),
     state(
         "pmd-zero",

@@ -28,6 +28,10 @@ pub enum Part {
     Last,
     /// All but two blocks at each end of a PMD's range.
     Inner,
+    /// All but the last two blocks.
+    Head,
+    /// The last two blocks.
+    Tail,
 }
 
 impl Part {
@@ -43,6 +47,8 @@ impl Part {
             Self::Middle => block / 2..block / 2 + block,
             Self::Start => 0..3,
             Self::Last => all - 1..all,
+            Self::Head => 0..all - 2 * block,
+            Self::Tail => all - 2 * block..all,
             Self::Inner => 2 * block..(all - 2 * block).max(2 * block),
         }
     }
@@ -87,6 +93,12 @@ pub enum Step {
     ForceWord(Part),
     /// Stores that leave the same words in every page.
     WriteEqual(Part),
+    /// Two threads at once store to every page, a word each: the others must stay.
+    RaceToWrite(Part),
+    /// Two threads at once load every page.
+    RaceToRead(Part),
+    /// The same, of which one stores a word to every page.
+    Race(Part),
     /// A load of every page.
     Read(Part),
     /// `madvise()`, where the advice leaves contents alone or gives them up.
@@ -121,6 +133,9 @@ pub enum Step {
     OtherAdvises(Part, Advice),
     /// Pins the pages for a device, until the process has ended. One area of a batch can have it.
     Pin(Part),
+    /// Pins the pages for a device that reads alone, stores a word to one of them, compares what the device has with what
+    /// the process has, and lets them go.
+    PinToRead(Part),
     /// Registers the area with a userfaultfd for write protection.
     Register,
     /// Registers the area with a userfaultfd for pages that are not there.
@@ -206,6 +221,8 @@ mod tests {
     fn parts_lie_in_their_area() {
         assert_eq!(Part::Last.pages(16, 32), 31..32);
         assert_eq!(Part::Inner.pages(16, 512), 32..480);
+        assert_eq!(Part::Head.pages(16, 544), 0..512);
+        assert_eq!(Part::Tail.pages(16, 544), 512..544);
         // There is nothing between the ends of an area of two blocks.
         assert!(Part::Inner.pages(16, 32).is_empty());
     }
