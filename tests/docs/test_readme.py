@@ -323,13 +323,20 @@ def test_make_lab(shell: Shell) -> None:
 @pytest.mark.qemu
 @pytest.mark.usefixtures("plugin")
 def test_a_trace(shell: Shell) -> None:
-    """A trace of a workload is judged again alike, and has the sequences at an address; the tour has no finding."""
+    """A trace of a workload is judged again alike, and has the sequences at an address."""
     said = shell.run("out/folioscope record --only mprotect --trace trace", seconds=4 * BOOT_SECONDS)
     counts = re.search(r"^\d+ stores to descriptors, \d+ TLBIs, \d+ barriers", said, re.M)
     again = shell.run("out/folioscope record --judge trace")
     assert counts and counts[0] in again and "\n0 findings\n" in said and again.endswith("\n0 findings\n")
     steps = shell.run("out/folioscope explain 0xfffff7c01000 trace --last 3")
     assert len(re.findall(r"^  sequence \d+ of \d+", steps, re.M)) == 3
+
+
+@pytest.mark.long
+@pytest.mark.qemu
+@pytest.mark.usefixtures("plugin")
+def test_sequences_alone(shell: Shell) -> None:
+    """The tour has no finding: in make test by test_make_run_with_sequences, which has the same workloads."""
     assert "\n0 findings\n" in shell.run("out/folioscope record", seconds=4 * BOOT_SECONDS)
 
 
