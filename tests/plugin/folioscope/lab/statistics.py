@@ -6,7 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
+import numpy as np
 from scipy import stats
 
 #: Of the interval within which a ratio lies.
@@ -46,8 +48,12 @@ def ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
     if len(set(first)) == len(set(second)) == 1:
         return Ratio(times, times, times)
 
-    def of_medians(a: Sequence[float], b: Sequence[float]) -> float:
-        return float(median(a) / median(b))
+    def of_medians(a: Any, b: Any, axis: int) -> Any:
+        # Of all samples at once: a document has a thousand ratios.
+        below = np.median(b, axis=axis)
+        if not below.all():
+            raise ZeroDivisionError("a sample of the second has a median of 0")
+        return np.median(a, axis=axis) / below
 
     found = stats.bootstrap(
         (first, second),
@@ -55,7 +61,7 @@ def ratio(first: Sequence[float], second: Sequence[float]) -> Ratio:
         n_resamples=RESAMPLES,
         confidence_level=CONFIDENCE,
         method="percentile",
-        vectorized=False,
+        vectorized=True,
         rng=7,
     ).confidence_interval
     apart = max(first) < min(second) or max(second) < min(first)
