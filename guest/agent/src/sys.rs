@@ -164,6 +164,13 @@ pub fn set_affinity(cpus: &[u32]) -> Result<(), Failure> {
     done(sched_setaffinity(None, &set), "sched_setaffinity")
 }
 
+/// Moves this thread to CPUs other than these.
+pub fn leave(cpus: &[u32]) -> Result<(), Failure> {
+    let all = 0..CpuSet::MAX_CPU as u32;
+    let others: Vec<u32> = all.filter(|cpu| !cpus.contains(cpu)).collect();
+    set_affinity(&others)
+}
+
 /// Calls `prctl(PR_SET_THP_DISABLE)`. The setting is inherited by fork and exec.
 pub fn disable_thp(on: bool) -> Result<(), Failure> {
     let result = rustix::thread::disable_transparent_huge_pages(on);

@@ -45,6 +45,8 @@ use states::PMDS;
 
 /// Hundredths of a second between two of the kernel's own writebacks of old dirty pages; with 0 there are none.
 const WRITEBACK: &str = "/proc/sys/vm/dirty_writeback_centisecs";
+/// Has the kernel compact all memory.
+const COMPACT: &str = "/proc/sys/vm/compact_memory";
 /// The most memory that a pool of hugetlb pages of one size takes, in bytes: at 16K and 64K those of a block alone.
 const MOST_HUGETLB: u64 = 128 << 20;
 /// hugetlb pages for three areas of two each, what `fork()` and migration copy of them, and what lies on either node.
@@ -158,6 +160,10 @@ fn batch(
 ) -> Result<(), Error> {
     // What it makes of a state in between is no operation's.
     stage.rest_khugepaged()?;
+    // Nor does a file's fault compact memory for a folio of a PMD's size, which rows before may have left none of.
+    if stage.exists(COMPACT)? {
+        stage.set(COMPACT, "1")?;
+    }
     let swap = stage.has_zram()?;
     let here = Here {
         map: states::Map::Hinted,

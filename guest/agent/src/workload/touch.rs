@@ -7,11 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nix::sys::resource::{getrusage, UsageWho};
 use protocol::{pattern, Access, Expect, Failure, Mismatch, Order, Outcome, Touched, Verified};
 
-use super::probe;
+use super::{probe, spin};
 use crate::sys;
 
 /// Number of wrong words that a verification shows.
 const SHOWN: usize = 16;
+
+/// Steps before which two threads wait for each other: on a busy host each may take a turn of its scheduler.
+const MEETINGS: u64 = 64;
 
 /// Bytes of a second thread's stack.
 const STACK: usize = 64 << 10;
@@ -39,7 +42,7 @@ pub fn touch(
     counted(&steps, access, order, salt).map(Outcome::Touched)
 }
 
-/// Has two threads access the same steps at once, each its own words.
+/// Has two threads access the same steps at once, each its own words, the second one on another CPU where there is one.
 pub fn race(
     range: (u64, u64),
     stride: Option<u64>,
@@ -55,30 +58,43 @@ pub fn race(
         Steps::new(address, length, stride)?,
         Steps::new(other, length, stride)?,
     ];
-    // They wait for each other, so that neither is done before the other begins.
-    let ready = AtomicU64::new(0);
-    let run = |steps: &Steps, access: Access| -> Result<(), Failure> {
-        ready.fetch_add(1, Ordering::SeqCst);
-        while ready.load(Ordering::SeqCst) < 2 {
-            std::hint::spin_loop();
+    // They wait for each other before each step, so that both are at the same page whichever CPU is given less time.
+    let steps_begun = AtomicU64::new(0);
+    let meet = |step: u64| {
+        steps_begun.fetch_add(1, Ordering::SeqCst);
+        while step < MEETINGS && steps_begun.load(Ordering::SeqCst) < 2 * (step + 1) {
+            spin::give_way();
         }
+    };
+    let run = |steps: &Steps, access: Access| -> Result<(), Failure> {
         for i in 0..steps.count {
+            meet(i);
             let address = steps.address(i);
-            match access {
-                Access::Read => drop(probe::load(address, i)?),
-                Access::Write => probe::store(address, pattern(address, salt), i)?,
-                Access::ReadWrite => {
-                    probe::load(address, i)?;
-                    probe::store(address, pattern(address, salt), i)?;
-                }
+            let done = match access {
+                Access::Read => probe::load(address, i).map(drop),
+                Access::Write => probe::store(address, pattern(address, salt), i),
+                Access::ReadWrite => probe::load(address, i)
+                    .and_then(|_| probe::store(address, pattern(address, salt), i)),
+            };
+            if done.is_err() {
+                // The other one goes on alone.
+                steps_begun.store(2 * MEETINGS, Ordering::SeqCst);
+                return done;
             }
         }
         Ok(())
     };
+    let own = sys::affinity(0);
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(STACK);
         let thread = thread
-            .spawn_scoped(scope, || run(&both[1], accesses[1]))
+            .spawn_scoped(scope, || {
+                // On one CPU they would wait for each other's turns, and never meet.
+                if sys::leave(&own).is_err() {
+                    steps_begun.store(2 * MEETINGS, Ordering::SeqCst);
+                }
+                run(&both[1], accesses[1])
+            })
             .map_err(|error| sys::io_failure(&error, "a second thread"))?;
         let first = run(&both[0], accesses[0]);
         let second = thread

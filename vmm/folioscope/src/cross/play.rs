@@ -215,7 +215,7 @@ impl<'s, 'g> Batch<'s, 'g> {
 
     fn for_all(&mut self, all: All) -> Result<(), Error> {
         match all {
-            All::Compact => self.stage.set("/proc/sys/vm/compact_memory", "1"),
+            All::Compact => self.stage.set(super::COMPACT, "1"),
             All::DropCaches => self.stage.set("/proc/sys/vm/drop_caches", "3"),
             All::SwapOff => self.stage.swap_off_and_on(),
             All::Reclaim => self.stage.reclaim(CGROUP),

@@ -255,7 +255,7 @@ pub const STATES: &[State] = &[
         &[Sight(WHOLE, Is::Folded)],
     ),
     state(
-        "reused",
+        "after-fork",
         "folded blocks, read-only after fork, then written across their border by /proc/PID/mem",
         Map::Hinted,
         &[WRITE, Step::ForkAndExit, Step::ForceWord(Part::Odd)],
