@@ -40,13 +40,11 @@ pub use operations::{Operation, OPERATIONS};
 pub use states::{State, STATES};
 
 use admit::Here;
-use play::Batch;
+use play::{Batch, COMPACT};
 use states::PMDS;
 
 /// Hundredths of a second between two of the kernel's own writebacks of old dirty pages; with 0 there are none.
 const WRITEBACK: &str = "/proc/sys/vm/dirty_writeback_centisecs";
-/// Has the kernel compact all memory.
-const COMPACT: &str = "/proc/sys/vm/compact_memory";
 /// The most memory that a pool of hugetlb pages of one size takes, in bytes: at 16K and 64K those of a block alone.
 const MOST_HUGETLB: u64 = 128 << 20;
 /// hugetlb pages for three areas of two each, what `fork()` and migration copy of them, and what lies on either node.

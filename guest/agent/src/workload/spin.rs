@@ -76,17 +76,6 @@ extern "C" {
     static folioscope_spin_end: u8;
 }
 
-/// Lets another virtual CPU run where they share one thread; to be called in a loop that waits for one.
-pub fn give_way() {
-    #[cfg(target_arch = "aarch64")]
-    // SAFETY: the instruction is a hint, and changes nothing.
-    unsafe {
-        std::arch::asm!("yield", options(nomem, nostack, preserves_flags));
-    }
-    #[cfg(not(target_arch = "aarch64"))]
-    std::hint::spin_loop();
-}
-
 /// Announces a checkpoint and waits for its release, ringing the machine's doorbell where it has one.
 pub fn wait(slot: &'static Slot, bell: Option<Doorbell>, number: u64, nonce: u64, pid: u32) {
     let bell = bell.map_or(slot.unheard.as_ptr(), Doorbell::as_ptr);

@@ -3,11 +3,12 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use nix::sys::resource::{getrusage, UsageWho};
 use protocol::{pattern, Access, Expect, Failure, Mismatch, Order, Outcome, Touched, Verified};
 
-use super::{probe, spin};
+use super::probe;
 use crate::sys;
 
 /// Number of wrong words that a verification shows.
@@ -15,6 +16,9 @@ const SHOWN: usize = 16;
 
 /// Steps before which two threads wait for each other: on a busy host each may take a turn of its scheduler.
 const MEETINGS: u64 = 64;
+
+/// Looks at the other thread between two short sleeps.
+const TURN: u64 = 2000;
 
 /// Bytes of a second thread's stack.
 const STACK: usize = 64 << 10;
@@ -62,8 +66,14 @@ pub fn race(
     let steps_begun = AtomicU64::new(0);
     let meet = |step: u64| {
         steps_begun.fetch_add(1, Ordering::SeqCst);
+        let mut waited = 0;
         while step < MEETINGS && steps_begun.load(Ordering::SeqCst) < 2 * (step + 1) {
-            spin::give_way();
+            waited += 1;
+            match waited % TURN {
+                // An idle virtual CPU lets another one run where they share one thread.
+                0 => std::thread::sleep(Duration::from_micros(1)),
+                _ => std::hint::spin_loop(),
+            }
         }
     };
     let run = |steps: &Steps, access: Access| -> Result<(), Failure> {

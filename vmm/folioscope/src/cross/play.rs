@@ -16,6 +16,9 @@ use crate::ops::{advise, protect, unmap};
 use crate::stage::Stage;
 use crate::Error;
 
+/// Has the kernel compact all memory.
+pub(super) const COMPACT: &str = "/proc/sys/vm/compact_memory";
+
 /// Bytes of a word.
 pub(super) const WORD: u64 = 8;
 
@@ -215,7 +218,7 @@ impl<'s, 'g> Batch<'s, 'g> {
 
     fn for_all(&mut self, all: All) -> Result<(), Error> {
         match all {
-            All::Compact => self.stage.set(super::COMPACT, "1"),
+            All::Compact => self.stage.set(COMPACT, "1"),
             All::DropCaches => self.stage.set("/proc/sys/vm/drop_caches", "3"),
             All::SwapOff => self.stage.swap_off_and_on(),
             All::Reclaim => self.stage.reclaim(CGROUP),
