@@ -13,6 +13,9 @@ use super::play::Batch;
 use super::queued::{Expected, Words};
 use super::states::Map;
 
+/// Pages between an area and the page beside it, of which there are fewer at the end of a table.
+const APART: u64 = 256;
+
 /// The salt of its words.
 const SALT: u64 = 0x6e65;
 
@@ -71,10 +74,11 @@ impl Batch<'_, '_> {
     }
 }
 
-/// The last page under the table that has the last entries of an area; `None` if the area has it. A table maps `span` bytes.
+/// A page under the table that has the last entries of an area, well behind these and not behind what an isolated area keeps
+/// free; `None` if the area has the table's last entry. A table maps `span` bytes.
 fn place(end: u64, span: u64, page: u64) -> Option<u64> {
     let last = (end - 1) / span * span + span - page;
-    (last >= end).then_some(last)
+    (last >= end).then(|| last.min(end + APART * page))
 }
 
 #[cfg(test)]
@@ -84,8 +88,8 @@ mod tests {
     #[test]
     fn a_table_has_room_for_it_or_not() {
         let (span, page) = (0x20_0000, 0x1000);
-        assert_eq!(place(0x42_0000, span, page), Some(0x5f_f000));
-        assert_eq!(place(0x40_1000, span, page), Some(0x5f_f000));
+        assert_eq!(place(0x42_0000, span, page), Some(0x52_0000));
+        assert_eq!(place(0x50_0000, span, page), Some(0x5f_f000));
         assert_eq!(place(0x5f_f000, span, page), Some(0x5f_f000));
         for end in [0x60_0000, 0x5f_f001] {
             assert_eq!(place(end, span, page), None);

@@ -342,9 +342,12 @@ impl Batch<'_, '_> {
 
     /// States that what could be contiguous is so, in areas where the operation leaves no block open. Pinned pages that
     /// cannot be moved or reclaimed are mapped again one by one, and userfaultfd's protection ends page by page in a child.
+    /// What became writable page by page is alike again after the next fork.
     pub fn folded(&mut self, operation: &super::Operation) {
-        let mapped_at_once =
-            |cell: &&Cell| cell.pinned.is_none() && !cell.state.is_write_protected();
+        let mapped_at_once = |cell: &&Cell| {
+            let state = cell.state;
+            cell.pinned.is_none() && !state.is_write_protected() && !state.is_forked()
+        };
         for cell in self.cells.iter().filter(mapped_at_once) {
             for (view, process) in self.processes.iter().enumerate() {
                 let view = cell.memory.views.get(view);
