@@ -342,7 +342,7 @@ impl Batch<'_, '_> {
 
     /// States that what could be contiguous is so, in areas where the operation leaves no block open. Pinned pages that
     /// cannot be moved or reclaimed are mapped again one by one, and userfaultfd's protection ends page by page in a child.
-    /// What became writable page by page is alike again after the next fork.
+    /// Entries that became writable page by page are alike again after the next fork.
     pub fn folded(&mut self, operation: &super::Operation) {
         let mapped_at_once = |cell: &&Cell| {
             let state = cell.state;
