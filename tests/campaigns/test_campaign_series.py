@@ -297,7 +297,7 @@ def test_without_an_option_that_the_series_adds(tree: SmallTree, tmp_path: Path,
     assert [row["state"] for row in record["rows"]] == ["pass"] * 5 + ["unjudged"] * 2
     answer = run("reply", "store").out
     assert answer.startswith("2 patches on top of ") and "2/2 mm: add options\n" in answer
-    assert "\nall, without ADDED\n" in answer and "3/" not in answer
+    assert "\nall, without ADDED\n" in answer and not re.search("^3/", answer, re.M)
     assert "7 cells, 7 of them with a result" in run(*words).err
     # What is judged again and is lost has no verdict, though it had one.
     (tree.cache / "kernels" / tree.key(tip) / "Image").unlink()

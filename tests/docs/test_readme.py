@@ -266,7 +266,8 @@ def test_the_crossing_is_as_large_as_it_says() -> None:
     """States and operations of the README's table are those of the command, and its cells are all pairs."""
     states, operations = folioscope("cross", "--list").ok().removeprefix("states:\n").split("operations:\n")
     size = [len(states.splitlines()), len(operations.splitlines())]
-    head, *rows = re.findall(r"^\| (?:\d+ states|judged|not judged|left out).*$", (ROOT / "README.md").read_text(), re.M)
+    readme = (ROOT / "README.md").read_text()
+    head, *rows = re.findall(r"^\| (?:\d+ states|judged|not judged|left out).*$", readme, re.M)
     assert list(map(int, re.findall(r"\d+", head))) == size
     cells = [[int(cell.replace(",", "")) for cell in re.findall(r"\| ([\d,]+) (?=\|)", row)] for row in rows]
     assert [sum(column) for column in zip(*cells, strict=True)] == [size[0] * size[1]] * 3
