@@ -318,6 +318,76 @@ fn two_threads_store_their_own_words() {
 }
 
 #[test]
+fn a_thread_finds_what_it_stored_unless_another_one_stores_there() {
+    let mut agent = Agent::start("busy");
+    let p = agent.spawn();
+    let pages = 64;
+    let a = agent.map(p, json!({"length": pages * PAGE}));
+    let keep = |first: u64, access: &str, may_drop: bool| {
+        json!({"keep_accessing": {
+            "address": first, "length": 16 * PAGE, "access": access, "may_drop": may_drop,
+        }})
+    };
+    let stop = |first: u64| json!({"stop_accessing": {"address": first, "salt": 7}});
+    let (stored, loaded, dropped) = (a, a + 16 * PAGE, a + 32 * PAGE);
+    agent.op(p, keep(stored, "write", false));
+    agent.op(p, keep(loaded, "read", false));
+    agent.op(p, keep(dropped, "write", true));
+    agent.op(
+        p,
+        json!({"madvise": {"address": dropped, "length": 8 * PAGE, "advice": "dontneed"}}),
+    );
+    // A child has the words and no thread; its own thread leaves the parent's alone.
+    let child = agent.op(p, json!({"fork": {}}));
+    let child = child["spawned"]["process"].as_u64().unwrap();
+    let failure = agent.op_error(child, stop(stored));
+    assert!(
+        failure["bad_request"]
+            .to_string()
+            .contains("no second thread"),
+        "{failure}"
+    );
+    agent.op(child, keep(stored, "read", false));
+    let found = agent.op(child, stop(stored));
+    assert_eq!(found["verified"]["wrong"], 0, "{found}");
+    for first in [stored, loaded, dropped] {
+        let found = agent.op(p, stop(first));
+        assert_eq!(found["verified"]["wrong"], 0, "{found}");
+        // One pass at least, and the comparison at its end.
+        assert!(
+            found["verified"]["words"].as_u64().unwrap() >= 2 * 16,
+            "{found}"
+        );
+    }
+    let verify = |first: u64, expect: Value| json!({"verify": {"address": first, "length": 16 * PAGE, "expect": expect}});
+    let written = json!({"pattern": {"salt": 7}});
+    for (first, expect) in [
+        (stored, written.clone()),
+        (loaded, json!("zero")),
+        (dropped, written),
+    ] {
+        assert_eq!(agent.op(p, verify(first, expect))["verified"]["wrong"], 0);
+    }
+
+    agent.op(p, keep(loaded, "read", false));
+    agent.op(p, json!({"poke": {"address": loaded + PAGE, "words": [5]}}));
+    let found = agent.op(p, stop(loaded));
+    let wrong = json!({"address": loaded + PAGE, "expected": 0, "found": 5});
+    assert_eq!(found["verified"]["first"][0], wrong);
+    // A range that the thread cannot access any more; and words that no one keeps.
+    agent.op(p, keep(stored, "write", false));
+    agent.op(
+        p,
+        json!({"mprotect": {"address": stored + 8 * PAGE, "length": PAGE, "prot": ["read"]}}),
+    );
+    let failure = agent.op_error(p, stop(stored));
+    assert_eq!(failure["signal"]["name"], "SIGSEGV", "{failure}");
+    assert_eq!(failure["signal"]["done"], 8, "{failure}");
+    let failure = agent.op_error(p, stop(stored));
+    assert!(failure.get("bad_request").is_some(), "{failure}");
+}
+
+#[test]
 fn what_is_not_pinned_is_not_compared() {
     let mut agent = Agent::start("pins");
     let p = agent.spawn();

@@ -69,6 +69,31 @@ pub enum Operation {
         #[serde(default)]
         salt: u64,
     },
+    /// A second thread accesses a word per step of a range over and over, on another CPU where there is one, until
+    /// `stop_accessing`. Each time it compares the word with what it stored or loaded there before.
+    KeepAccessing {
+        /// The first word's address, a multiple of 8.
+        address: u64,
+        /// The length; a part of a stride at its end counts as a step.
+        length: u64,
+        /// The distance of two steps, a multiple of 8; a page when left out.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stride: Option<u64>,
+        /// The kind of access. All but `read` store words that are equal in a pass.
+        access: Access,
+        /// A word may be zero as well, until `stop_accessing`: other operations drop its page.
+        #[serde(default)]
+        may_drop: bool,
+    },
+    /// Ends this after another pass, compares the words from the first thread, and stores the pattern of its address to each
+    /// that was stored to: [`Outcome::Verified`](crate::Outcome::Verified), of all passes.
+    StopAccessing {
+        /// The first word's address.
+        address: u64,
+        /// As of `touch`.
+        #[serde(default)]
+        salt: u64,
+    },
     /// Reads the same words as a forward touch would, and compares them:
     /// [`Outcome::Verified`](crate::Outcome::Verified).
     Verify {
@@ -465,6 +490,8 @@ impl Operation {
             Self::Mmap { .. } => "mmap",
             Self::Touch { .. } => "touch",
             Self::Race { .. } => "race",
+            Self::KeepAccessing { .. } => "keep_accessing",
+            Self::StopAccessing { .. } => "stop_accessing",
             Self::Verify { .. } => "verify",
             Self::Peek { .. } => "peek",
             Self::Poke { .. } => "poke",

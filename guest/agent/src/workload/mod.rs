@@ -1,8 +1,9 @@
-//! A workload process: one thread that does one operation after the other.
+//! A workload process: one thread that does one operation after the other, and for some of them a second one beside it.
 //!
 //! It keeps its own use of memory away from the memory under test. Its heap is the program break alone and never
 //! shrinks, its first pages exist before the first operation, and later it maps only memory that a request names.
 
+mod busy;
 mod file;
 mod gup;
 mod memory;
@@ -315,6 +316,14 @@ fn operate(op: &Operation) -> Result<Outcome, Failure> {
             [*access, *other],
             *salt,
         ),
+        Op::KeepAccessing {
+            address,
+            length,
+            stride,
+            access,
+            may_drop,
+        } => busy::keep(*address, *length, *stride, *access, *may_drop),
+        Op::StopAccessing { address, salt } => busy::stop(*address, *salt),
         Op::GupPin {
             address,
             length,

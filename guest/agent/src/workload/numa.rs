@@ -25,7 +25,7 @@ const SCHED: &str = "/proc/self/sched";
 const PASSES: &str = "mm->numa_scan_seq";
 /// One pass that has begun may be past what it is to see.
 const WHOLE: u64 = 2;
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(50);
 /// Bytes of the second task's stack.
 const STACK: usize = 16 << 10;
 

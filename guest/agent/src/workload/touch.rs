@@ -12,7 +12,7 @@ use super::probe;
 use crate::sys;
 
 /// Number of wrong words that a verification shows.
-const SHOWN: usize = 16;
+pub(super) const SHOWN: usize = 16;
 
 /// Steps before which two threads wait for each other: on a busy host each may take a turn of its scheduler.
 const MEETINGS: u64 = 64;
@@ -21,7 +21,7 @@ const MEETINGS: u64 = 64;
 const TURN: u64 = 2000;
 
 /// Bytes of a second thread's stack.
-const STACK: usize = 64 << 10;
+pub(super) const STACK: usize = 64 << 10;
 
 /// Maximum number of words of a peek, so that the answer fits in a line.
 const MAX_PEEK: u64 = 1 << 18;
@@ -66,15 +66,7 @@ pub fn race(
     let steps_begun = AtomicU64::new(0);
     let meet = |step: u64| {
         steps_begun.fetch_add(1, Ordering::SeqCst);
-        let mut waited = 0;
-        while step < MEETINGS && steps_begun.load(Ordering::SeqCst) < 2 * (step + 1) {
-            waited += 1;
-            match waited % TURN {
-                // An idle virtual CPU lets another one run where they share one thread.
-                0 => std::thread::sleep(Duration::from_micros(1)),
-                _ => std::hint::spin_loop(),
-            }
-        }
+        wait_until(|| step >= MEETINGS || steps_begun.load(Ordering::SeqCst) >= 2 * (step + 1));
     };
     let run = |steps: &Steps, access: Access| -> Result<(), Failure> {
         for i in 0..steps.count {
@@ -113,6 +105,19 @@ pub fn race(
         first.and(second)
     })?;
     Ok(Outcome::Done {})
+}
+
+/// Waits for what another thread does.
+pub(super) fn wait_until(is_so: impl Fn() -> bool) {
+    let mut waited = 0;
+    while !is_so() {
+        waited += 1;
+        match waited % TURN {
+            // An idle virtual CPU lets another one run where they share one thread.
+            0 => std::thread::sleep(Duration::from_micros(1)),
+            _ => std::hint::spin_loop(),
+        }
+    }
 }
 
 pub fn verify(
@@ -166,7 +171,7 @@ pub fn force(
 pub(super) struct Steps {
     start: u64,
     stride: u64,
-    count: u64,
+    pub(super) count: u64,
 }
 
 impl Steps {
@@ -187,7 +192,7 @@ impl Steps {
         })
     }
 
-    fn address(&self, step: u64) -> u64 {
+    pub(super) fn address(&self, step: u64) -> u64 {
         self.start + step * self.stride
     }
 
