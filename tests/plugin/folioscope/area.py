@@ -269,6 +269,11 @@ class Area:
         over (fork, mremap, split, mprotect) and nothing has accessed since."""
         return self._state(state, first, pages)
 
+    def mapped(self, first: int = 0, pages: int | None = None) -> Area:
+        """The kernel had no leave to take a page of the range away: each is mapped, and not by the zero page (rule
+        L5)."""
+        return self._state("mapped", first, pages)
+
     def unheld(self, first: int = 0, pages: int | None = None) -> Area:
         """Nothing but entries, the page cache and the swap cache holds a folio of the range: each has their references
         and no more (rule C4), keeps what was written to it (C5), is marked as locked only where a locked VMA maps it

@@ -26,6 +26,7 @@ What = Literal[
     "old",
     "dirty",
     "clean",
+    "mapped",
     "unheld",
     "exclusive",
 ]

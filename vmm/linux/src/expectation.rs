@@ -48,6 +48,9 @@ pub enum Expected {
     Dirty,
     /// No raw entry is dirty.
     Clean,
+    /// The kernel had no leave to take a page away: each is mapped, and not by the zero page. Also by an entry that is
+    /// present and not valid.
+    Mapped,
     /// Only entries, the page cache and the swap cache hold a folio of the range: nothing is pinned, read or
     /// written by the kernel at this instant, and the batches of the LRU lists are drained.
     Unheld,
@@ -58,7 +61,7 @@ pub enum Expected {
 
 impl Expected {
     /// All.
-    pub const ALL: [Expected; 14] = [
+    pub const ALL: [Expected; 15] = [
         Expected::FreshlyFaulted,
         Expected::Written,
         Expected::NotWritten,
@@ -71,6 +74,7 @@ impl Expected {
         Expected::Old,
         Expected::Dirty,
         Expected::Clean,
+        Expected::Mapped,
         Expected::Unheld,
         Expected::Exclusive,
     ];

@@ -84,7 +84,8 @@ struct Judge<'a, F> {
 impl<'m, F: FnMut(Violation)> Visitor<'m> for Judge<'_, F> {
     fn table(&mut self, table: &Table<'m>) -> Descend {
         self.checker.table(table);
-        self.seen.folios.tables.table(table, self.input.regime);
+        let (regime, vmas) = (self.input.regime, self.input.vmas);
+        self.seen.folios.tables.table(table, regime, vmas);
         let size = self.input.regime.entry_size(table.level);
         let window = self
             .input

@@ -14,15 +14,22 @@ pub(crate) struct Tables {
     pub walked: u64,
     /// Those that lie ready for when a block of anonymous memory is split.
     pub ready: u64,
+    /// The VA that the first one of level 3 maps in whose range no VMA is.
+    pub unused: Option<u64>,
     /// Blocks of which it is not known whether one lies ready, and tables that could not be read.
     pub unsure: u64,
 }
 
 impl Tables {
-    /// One that was walked.
-    pub fn table(&mut self, table: &Table<'_>, regime: &Regime) {
+    /// One that was walked, of a process with these VMAs by address.
+    pub fn table(&mut self, table: &Table<'_>, regime: &Regime, vmas: &[Vma]) {
         let counted = table.level >= Level::L1 && table.address != regime.root;
         self.walked += u64::from(counted);
+        let (start, end) = (table.va.0, table.va_of(table.words.len(), regime).0);
+        let next = vmas.get(vmas.partition_point(|vma| vma.end <= start));
+        if table.level == Level::L3 && next.is_none_or(|vma| end <= vma.start) {
+            self.unused.get_or_insert(start);
+        }
     }
 
     /// `pgtable_trans_huge_deposit()`, which on arm64 only anonymous memory has (`arch_needs_pgtable_deposit()`); `page` is

@@ -94,6 +94,11 @@ impl Stage<'_> {
         self.expect(process, start, length, Expected::Writable);
     }
 
+    /// The kernel had no leave to take a page of the range away.
+    pub fn mapped(&mut self, process: ProcessId, start: u64, length: u64) {
+        self.expect(process, start, length, Expected::Mapped);
+    }
+
     /// Nothing but entries and caches holds a folio of the range.
     pub fn unheld(&mut self, process: ProcessId, start: u64, length: u64) {
         self.expect(process, start, length, Expected::Unheld);

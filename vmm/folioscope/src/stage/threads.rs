@@ -116,20 +116,36 @@ impl Stage<'_> {
     /// # Errors
     /// As every request to the guest, and if the scans do not come about.
     pub fn numa_hints(&mut self, process: ProcessId) -> Result<u64, Error> {
+        self.scan_often()?;
+        let before = self.hinted()?;
+        self.set_for_now(BALANCING, "1")?;
+        // A second thread of the process takes its share of a busy host.
+        let deadline = self.guest.deadline();
+        self.guest.set_deadline(deadline.max(PATIENCE));
+        let hinted = self.op(process, Operation::NumaHints {});
+        self.guest.set_deadline(deadline);
+        hinted?;
+        // Not while the tables are looked at.
+        self.set(BALANCING, "0")?;
+        Ok(self.hinted()?.saturating_sub(before))
+    }
+
+    /// Has NUMA balancing, once it is on, scan often, until the end. A thread that begins later takes its period from this.
+    ///
+    /// # Errors
+    /// As every request to the guest.
+    pub fn scan_often(&mut self) -> StageResult {
         // So small that a pass is made at once, and new VMAs are in it (`task_scan_min()`, `task_numa_work()`).
         for (knob, text) in [
             ("scan_delay_ms", "0"),
             ("scan_size_mb", "16"),
             ("scan_period_min_ms", "10"),
+            // A task that finds its pages where it runs scans less and less often (`update_task_scan_period()`).
+            ("scan_period_max_ms", "10"),
         ] {
             self.set_for_now(&format!("{SCANS}/{knob}"), text)?;
         }
-        let before = self.hinted()?;
-        self.set_for_now(BALANCING, "1")?;
-        self.op(process, Operation::NumaHints {})?;
-        // Not while the tables are looked at.
-        self.set(BALANCING, "0")?;
-        Ok(self.hinted()?.saturating_sub(before))
+        Ok(())
     }
 
     fn hinted(&mut self) -> Result<u64, Error> {

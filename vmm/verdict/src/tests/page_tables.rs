@@ -23,6 +23,27 @@ fn l9_bytes_of_page_tables() {
     }
 }
 
+#[test]
+fn l9_a_table_without_a_vma() {
+    for guest in Guest::all() {
+        let mut guest = good(guest);
+        let (page, span) = (guest.page, guest.page / 8 * guest.page);
+        // Far behind all VMAs, and without an entry.
+        let va = VA + 16 * span;
+        guest.tables.map(va, PA, 3, written(), false);
+        guest.tables.change(va, 3, |_| 0);
+        let tables = guest.kernel().tables_bytes.unwrap();
+        guest.kernel().tables_bytes = Some(tables + page as i64);
+        let verdict = guest.judge();
+        assert_eq!(errors(&verdict), [id("L9")]);
+        let message = &verdict.findings[0].message;
+        assert!(
+            message.contains(&format!("for VA 0x{va:016x} and on has no VMA")),
+            "{message}"
+        );
+    }
+}
+
 /// The good guest with a block of 2 MiB of this kind behind it, in a VMA of its own: bytes of page tables that break no
 /// rule, in tables beyond those of the good guest.
 fn right_with_block(kind: Kind, line: &str, word: impl Fn(u64) -> u64) -> Vec<i64> {

@@ -18,11 +18,12 @@ pub(crate) static RULE: Rule = Rule {
               calls just read or just written (`readable`, `writable`) carry AF, and WRITE with AP[2] clear: each \
               entry by itself, a group in every raw entry, or in one at least where the CPU updates it. Ranges \
               called `young` or `old` have AF set, or clear, in every raw entry, whatever the CPU updates: software \
-              carried it there.",
+              carried it there. Ranges called `mapped` are: each entry is present, and not that of the zero page.",
     tier: Tier::Linux,
     sources: &[
         "Arm ARM D8.7.1, R_XDPXQ, R_LCGVS",
         "arch/arm64/mm/contpte.c, contpte_ptep_set_access_flags(), contpte_clear_young_dirty_ptes()",
+        "mlock(2); mm/madvise.c, madvise_cold_or_pageout_pte_range() (folio_likely_mapped_shared())",
     ],
     needs: &[Need::Vmas.all(), Need::Expectations.less()],
     releases: Releases::WIDELY,
@@ -33,13 +34,15 @@ pub(crate) static RULE: Rule = Rule {
         Check::Expected(Expected::Readable, |group, at, report| accessed(group, at, false, report)),
         Check::Expected(Expected::Writable, |group, at, report| accessed(group, at, true, report)),
         Check::Expected(Expected::Young, |group, at, report| young(group, at, true, report)),
-        Check::Expected(Expected::Old, |group, at, report| young(group, at, false, report))],
+        Check::Expected(Expected::Old, |group, at, report| young(group, at, false, report)),
+        Check::Expected(Expected::Mapped, mapped)],
     synthetic: &[
         "l5_each_bit_that_only_the_kernel_writes",
         "a5_and_not_l5_where_ap2_differs",
         "l5_every_raw_entry_carries_the_access_that_was_asked_for",
         "l5_one_entry_will_do_where_the_cpu_updates_it",
         "l5_young_and_old_are_of_every_raw_entry",
+        "l5_what_may_not_go_is_mapped",
     ],
     live: &[
         "test_folded_block",
@@ -150,6 +153,28 @@ fn young(group: &Group<'_>, range: Range<u64>, young: bool, report: &mut Report<
         );
         report(va..va.saturating_add(group.step()), message);
     }
+}
+
+/// Entries of a range whose pages the kernel had no leave to take away.
+fn mapped(group: &Group<'_>, range: Range<u64>, report: &mut Report<'_>) {
+    let gone = |&at: &usize| {
+        let pte = Pte(group.words[at]);
+        group.touches(at, &range) && (!group.is_present(pte) || pte.special())
+    };
+    let mut gone = (0..group.words.len()).filter(gone);
+    let Some(first) = gone.next() else {
+        return;
+    };
+    let (va, word, others) = (group.va_of(first), group.words[first], gone.count());
+    let has = match group.is_present(Pte(word)) {
+        true => "maps the zero page",
+        false => "maps no page",
+    };
+    let message = format!(
+        "the page at VA 0x{va:016x} may not be taken away by what was done, and its entry ({word:#018x}) {has}; so do {others} \
+         more of its block"
+    );
+    report(va.max(range.start)..group.end().min(range.end), message);
 }
 
 #[cfg(test)]
@@ -276,6 +301,27 @@ mod tests {
         guest.spread(1, written());
         guest.change(17, |word| word & !AF);
         assert_eq!(guest.errors(), [id("L5")]);
+    }
+
+    #[test]
+    fn l5_what_may_not_go_is_mapped() {
+        let mut guest = Guest::new();
+        guest.fold(0, written());
+        guest.spread(1, written());
+        guest.expect(Expected::Mapped, VA, VA + 0x2_0000);
+        guest.assert_legal();
+        // An entry that is present and not valid maps its page.
+        let present = |word: u64| (word & !1) | super::bits::PRESENT_INVALID;
+        guest.change(16 + 2, present);
+        guest.assert_legal();
+        guest.change(16 + 3, |_| 0);
+        assert_eq!(guest.errors(), [id("L5")]);
+        let found = guest.judge().findings.remove(0);
+        assert_eq!(found.va.0, VA + 0x1_3000);
+        assert!(found.message.contains("maps no page; so do 0 more"));
+        guest.expectations.clear();
+        guest.expect(Expected::Mapped, VA, VA + 0x1_3000);
+        guest.assert_legal();
     }
 
     #[test]

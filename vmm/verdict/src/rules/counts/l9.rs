@@ -20,7 +20,7 @@ pub(crate) static RULE: Rule = Rule {
               walked, nobody holds the lock of a table, and no process can be in the middle of fork() or is seen to take an address \
               space down. No folio that counts mappings has none at all, whoever had it last: all pages are looked through, and one \
               that may be mapped, by its reverse mapping, in an address space that no task has, or whose locks are held, is not \
-              judged. A process's RSS counters (file, anonymous, shmem, swap) are its entries, and its pgtables_bytes are its tables: \
+              judged. A process's RSS counters (file, anonymous, shmem, swap) are its entries, and its pgtables_bytes are its tables, each of level 3 with a VMA in its range: \
               those of levels 1 to 3 without the first one, and one more for each block of anonymous memory (hugetlb's and DAX's \
               have none). Its total_vm is the pages of its VMAs, its locked_vm those of VMAs with VM_LOCKED, its exec_vm those of VMAs that can be \
               executed and not written, its data_vm and stack_vm together those of VMAs that are private and writable, and its map_count \
@@ -51,6 +51,7 @@ pub(crate) static RULE: Rule = Rule {
         "l9_a_page_that_a_cpu_keeps",
         "l9_counters_of_a_process",
         "l9_bytes_of_page_tables",
+        "l9_a_table_without_a_vma",
         "l9_hugetlb_pages_of_a_process",
         "l9_pages_of_vmas",
         "l9_counts_and_entries",

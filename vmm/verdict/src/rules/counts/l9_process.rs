@@ -50,6 +50,13 @@ pub(super) fn check(seen: &ProcessSeen<'_>, whole: &mut Whole) {
         // As with its RSS.
         None => {}
     }
+    // The VMAs are known as they are only if no task was changing them.
+    if let (Some(va), Some(_)) = (seen.tables.unused, &structures.numbering) {
+        whole.broken.push(format!(
+            "a table of level 3 for VA 0x{va:016x} and on has no VMA in its range: munmap() frees such a table, and nothing else \
+             does until the process ends"
+        ));
+    }
     hugetlb_pages(seen, whole);
     whole.broken.extend(vm_pages(seen));
     match structures.rss {
