@@ -20,7 +20,7 @@ KERNEL = ROOT / "out" / "kernel-mutants"
 SECONDS = 240
 #: What the agent itself does, without which no guest goes on, is spared; of these operations it does the work itself.
 SPARED = " mutant.spared=init"
-AGENTS = {"swapoff", "reclaim", "reclaim-read", "free-reclaim-all", "split", "clear-refs"}
+AGENTS = {"swapoff", "reclaim", "busy-reclaim", "reclaim-read", "free-reclaim-all", "split", "clear-refs"}
 
 
 def rules_of(only: str, number: int, place: Path, switch: str = "") -> set[str]:

@@ -15,6 +15,7 @@ use crate::Error;
 mod admit;
 mod beside;
 mod build;
+mod busy;
 mod calls;
 mod choice;
 mod compare;
@@ -49,6 +50,8 @@ const WRITEBACK: &str = "/proc/sys/vm/dirty_writeback_centisecs";
 const MOST_HUGETLB: u64 = 128 << 20;
 /// hugetlb pages for three areas of two each, what `fork()` and migration copy of them, and what lies on either node.
 const HUGETLB_PAGES: u64 = 20;
+/// Pages of a block's size that lie in three tables, and what migration copies of them.
+const HUGETLB_FAR: u64 = 80;
 /// The same of the largest ones, of which there is one area of one page.
 const HUGETLB_SPANS: u64 = 4;
 
@@ -67,7 +70,7 @@ pub fn prepare(guest: &mut crate::guest::Guest) -> Result<Ledger, Error> {
     let pmd = page * page / 8;
     let sizes = [
         (pmd, HUGETLB_PAGES),
-        (block_size(page), HUGETLB_PAGES),
+        (block_size(page), HUGETLB_PAGES + HUGETLB_FAR),
         (PMDS * pmd, HUGETLB_SPANS),
     ];
     for (size, pages) in sizes {
@@ -234,6 +237,7 @@ fn operate(
     }
     batch.unheld()?;
     batch.exclusive(operations);
+    batch.may_not_go(operations);
     batch.stage().check(actor, label)?;
     if let Some(other) = batch.other() {
         batch
@@ -242,6 +246,11 @@ fn operate(
     }
     batch.verify()?;
     batch.verify_files()?;
+    // Where nobody shares its pages, each is to hold the same once it was written out and read again.
+    if batch.other().is_none() {
+        batch.evict()?;
+        batch.verify()?;
+    }
     batch.last_stores()?;
     batch.verify_pins()?;
     // A process that is alone reads back what it has just stored.

@@ -120,6 +120,7 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
             | Map::TmpfsPrivate
             | Map::TmpfsShort
             | Map::TmpfsHuge
+            | Map::TmpfsHugeAcross
             | Map::TmpfsHugeShort
             | Map::TmpfsHugePrivate
             | Map::TmpfsPmd
@@ -330,14 +331,21 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
             Some("a userfaultfd would stop mlock()")
         }
         Step::Pin(_) if !here.pins => Some("the kernel has no gup_test (CONFIG_GUP_TEST)"),
-        Step::PinToRead(_) if !here.pins => {
+        Step::PinToRead(_) | Step::Pinned(..) if !here.pins => {
             Some("the kernel has no gup_test (CONFIG_GUP_TEST)")
         }
-        Step::PinToRead(_) if hugetlb => {
+        Step::PinToRead(_) | Step::Pinned(..) if hugetlb => {
             Some("a hugetlb page that is shared is copied, and the pool may have none for it")
         }
-        Step::PinToRead(part) if hole(part) => Some("the range has a hole"),
+        Step::PinToRead(part) | Step::Pinned(part, _) if hole(part) => {
+            Some("the range has a hole")
+        }
         Step::PinToRead(part) if unreadable(part) => Some("some pages cannot be read"),
+        Step::Pinned(part, _) if unwritable(part) => Some("some pages cannot be written"),
+        Step::Pinned(..) if (disk || ramfs) && memory.below == Below::Shared => {
+            Some("a file's pages are not pinned to write, but those of shmem (`writable_file_mapping_allowed()`)")
+        }
+        Step::Pinned(_, steps) => steps.iter().find_map(|step| left_out(memory, here, *step)),
         Step::UffdMove | Step::UffdRelocate if pages.iter().any(|page| page.pinned) => {
             Some("the pages are pinned")
         }
@@ -378,15 +386,32 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         {
             Some("there is no other process")
         }
+        Step::Busy(steps)
+            if memory.below == Below::Private
+                && steps.contains(&Step::Advise(Part::Whole, Advice::Dontneed)) =>
+        {
+            Some("what the file holds would come in between")
+        }
+        Step::Busy([Step::Advise(_, Advice::Dontneed), ..])
+            if pages.iter().any(|page| page.asks) =>
+        {
+            Some("a page that is given up may be missing")
+        }
+        Step::Busy(steps) => steps.iter().find_map(|step| left_out(memory, here, *step)),
+        Step::ForkAndLoad if memory.below == Below::Shared => {
+            Some("a child shares what its parent stores")
+        }
         Step::OtherAdvises(part, advice) => left_out(memory, here, Step::Advise(part, advice)),
         Step::All(All::ClearRefs) if !here.clears => {
             Some("the kernel has no clear_refs (CONFIG_PROC_PAGE_MONITOR)")
         }
+        Step::Shrink if !pages[0].mapped => Some("the range begins with a hole"),
         Step::Shrink if here.unit == all => Some("half of it is less than a hugetlb page"),
         Step::Grow if hugetlb => Some("mremap() does not extend hugetlb"),
         Step::Grow if !pages[all / 2 - 1].mapped => Some("there is nothing to extend"),
         Step::Grow if sealed(Part::Whole) => Some("the pages are sealed"),
-        Step::ForkAndWrite(_) if here.map == Map::HugetlbBlock => Some(NOT_INHERITED),
+        Step::ForkAndWrite(_) | Step::ForkAndLoad
+            if matches!(here.map, Map::HugetlbBlock | Map::HugetlbBlockFar) => Some(NOT_INHERITED),
         Step::WriteFile(_)
         | Step::Punch(_)
         | Step::PunchBytes

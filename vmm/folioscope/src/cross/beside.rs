@@ -26,7 +26,8 @@ impl Batch<'_, '_> {
         let (process, page) = (self.actor(), self.stage.page());
         for at in 0..self.cells.len() {
             let cell = &self.cells[at];
-            if cell.left_out.is_some() || cell.state.map == Map::Small {
+            let single = matches!(cell.state.map, Map::Small | Map::Far);
+            if cell.left_out.is_some() || single {
                 continue;
             }
             let Some(area) = cell.ranges.last() else {

@@ -28,10 +28,18 @@ const NO_SWAP_DISK: &str =
 /// The largest range of a PMD with which areas of this kind are crossed, in bytes.
 fn most(map: Map) -> u64 {
     match map {
-        Map::TmpfsPmd | Map::TmpfsPmdPrivate | Map::TmpfsSpan | Map::PmdToo | Map::PmdAndBlocks => {
-            MOST_MANY
-        }
-        Map::Pmd | Map::TmpfsHuge | Map::TmpfsHugeShort | Map::TmpfsHugePrivate => MOST_PMD,
+        Map::TmpfsPmd
+        | Map::TmpfsPmdPrivate
+        | Map::TmpfsSpan
+        | Map::PmdToo
+        | Map::PmdAndBlocks
+        | Map::Far
+        | Map::HugetlbBlockFar => MOST_MANY,
+        Map::Pmd
+        | Map::TmpfsHuge
+        | Map::TmpfsHugeAcross
+        | Map::TmpfsHugeShort
+        | Map::TmpfsHugePrivate => MOST_PMD,
         _ => u64::MAX,
     }
 }
@@ -65,6 +73,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             queue: Vec::new(),
             step: None,
             came: 0,
+            busy: false,
             mirrors: None,
             cells: Vec::new(),
         };
@@ -179,7 +188,9 @@ impl<'s, 'g> Batch<'s, 'g> {
             Map::HugetlbSpan if !self.here.hugetlb_spans => {
                 Some("the guest has no hugetlb pages of a group of PMDs for it")
             }
-            Map::HugetlbBlock | Map::HugetlbBlockShared if !self.here.hugetlb_blocks => {
+            Map::HugetlbBlock | Map::HugetlbBlockShared | Map::HugetlbBlockFar
+                if !self.here.hugetlb_blocks =>
+            {
                 Some("the guest has no hugetlb pages of a block's size for it")
             }
             Map::Disk | Map::DiskPrivate if !self.here.disk => {
@@ -243,6 +254,7 @@ impl<'s, 'g> Batch<'s, 'g> {
                 self.stage.pmd() / page
             }
             Map::PmdAndBlocks => self.stage.pmd() / page + 2 * block,
+            Map::Far | Map::HugetlbBlockFar => 2 * self.stage.pmd() / page + 2 * block,
             Map::Hugetlb | Map::HugetlbShared => 2 * self.stage.pmd() / page,
             Map::HugetlbSpan => PMDS * self.stage.pmd() / page,
             _ => 2 * block,
@@ -250,26 +262,31 @@ impl<'s, 'g> Batch<'s, 'g> {
         let hugetlb = state.map.is_hugetlb();
         let unit = match state.map {
             Map::HugetlbSpan => pages,
+            Map::HugetlbBlockFar => block,
             _ if hugetlb => pages / 2,
             _ => 1,
         };
         let offset = match state.map {
             Map::HintedHalfIn => block / 2 * page,
+            Map::TmpfsHugeAcross => self.stage.pmd() - block / 2 * page,
             _ => 0,
         };
         let (below, file) = match state.map {
             Map::Hinted
             | Map::HintedHalfIn
             | Map::Small
+            | Map::Far
             | Map::Pmd
             | Map::PmdToo
             | Map::PmdAndBlocks
             | Map::Hugetlb
             | Map::HugetlbBlock
+            | Map::HugetlbBlockFar
             | Map::HugetlbSpan => (Below::Nothing, 0),
             Map::Shared
             | Map::Tmpfs
             | Map::TmpfsHuge
+            | Map::TmpfsHugeAcross
             | Map::TmpfsPmd
             | Map::TmpfsSpan
             | Map::Ramfs
@@ -341,7 +358,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             Map::Hinted | Map::HintedHalfIn | Map::Pmd | Map::PmdToo | Map::PmdAndBlocks => {
                 Some(Advice::Hugepage)
             }
-            Map::Small => Some(Advice::Nohugepage),
+            Map::Small | Map::Far => Some(Advice::Nohugepage),
             _ => None,
         };
         if let Some(hint) = hint {

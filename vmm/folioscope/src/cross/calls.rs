@@ -8,6 +8,7 @@ use protocol::{Advice, MoveFlag, Operation};
 use super::model::{Below, WORDS};
 use super::play::{Batch, WORD};
 use super::queued::Expected;
+use super::states::Map;
 use super::steps::{Move, Part};
 use crate::ops::{advise, protect, unmap};
 use crate::Error;
@@ -84,6 +85,7 @@ impl Batch<'_, '_> {
             Advice::Remove => mapped
                 .iter()
                 .for_each(|run| memory.punch(run.start * WORDS..run.end * WORDS)),
+            Advice::PopulateWrite => memory.populate(view, pages),
             Advice::DontneedLocked => memory.drop_pages(view, pages),
             Advice::Dontfork => memory.each(view, pages, |page| page.not_forked = true),
             Advice::Wipeonfork => memory.each(view, pages, |page| page.wiped_on_fork = true),
@@ -103,10 +105,14 @@ impl Batch<'_, '_> {
         let span = self.stage.pmd().max(self.cells[at].unit as u64 * page);
         let within = start % span;
         self.flush()?;
-        let room = self
-            .stage
-            .free_place(process, length + within + page, Some(span))?;
-        let to = room + within + if how == Move::OffByAPage { page } else { 0 };
+        let half = self.block() as u64 / 2 * page;
+        let place = match how {
+            Move::Aligned | Move::KeepOld => within,
+            Move::OffByAPage => within + page,
+            Move::Across => span - half,
+        };
+        let room = self.stage.free_place(process, length + place, Some(span))?;
+        let to = room + place;
         for run in self.by_vma(at, Part::Whole) {
             let (from, bytes) = self.range(at, view, &run);
             let mut flags = vec![MoveFlag::Maymove, MoveFlag::Fixed];
@@ -125,6 +131,45 @@ impl Batch<'_, '_> {
         self.cells[at].ranges.push(to..to + length);
         self.cells[at].memory.moved(view, to);
         Ok(())
+    }
+
+    /// `move_pages()` to a node. Pages of anonymous memory and tmpfs that nobody else has are moved all, unless a second
+    /// thread faults on them.
+    pub(super) fn migrate(&mut self, at: usize, part: Part, node: i32) {
+        for run in self.by_vma(at, part) {
+            let (address, length) = self.range(at, self.actor, &run);
+            let expected = match self.is_movable(at) && node != 0 {
+                true => Expected::OnNode {
+                    range: address..address + length,
+                    node,
+                },
+                false => Expected::Done,
+            };
+            let op = Operation::MovePages {
+                address,
+                length,
+                node: Some(node),
+            };
+            self.later(at, self.actor(), op, expected);
+        }
+    }
+
+    /// Returns whether nothing can hold the pages of an area where they are.
+    fn is_movable(&self, at: usize) -> bool {
+        let cell = &self.cells[at];
+        let memory = &cell.memory;
+        let tmpfs = matches!(cell.state.map, Map::TmpfsHuge | Map::TmpfsHugeAcross);
+        let known = (memory.below == Below::Nothing || tmpfs)
+            && !memory.forked
+            && !self.busy
+            && !cell.state.map.is_hugetlb()
+            && !cell.state.is_merged();
+        // What is pinned may be of the folio of what is not.
+        known
+            && memory.views[self.actor]
+                .pages
+                .iter()
+                .all(|page| !page.pinned)
     }
 
     /// Seals a part, and tries what is not allowed any more.

@@ -3,12 +3,13 @@
 
 use std::ops::Range;
 
-use protocol::{Access, Expect, Failure, Operation, Order, Outcome, ProcessId};
+use protocol::{Access, Advice, Expect, Failure, Operation, Order, Outcome, ProcessId};
 
 use super::model::{Below, Content, Memory, Store, ONE, OTHER, WORDS};
 use super::play::{Batch, Cell, Difference, SALTS, WORD};
 use super::queued::{Expected, Words};
 use super::steps::{All, Part, Step};
+use crate::ops::advise;
 use crate::Error;
 
 const CLEAR: Step = Step::All(All::ClearRefs);
@@ -318,10 +319,14 @@ impl Batch<'_, '_> {
     }
 
     /// States which anonymous pages no other mapping ever had: those that a process has written that never forked, where
-    /// nothing has KSM look at them.
+    /// nothing has KSM look at them. One that is read from swap while it is written there is not (`do_swap_page()`).
     pub fn exclusive(&mut self, operations: &[&super::Operation]) {
-        let mut steps = operations.iter().flat_map(|operation| operation.steps);
-        if self.here.other || steps.any(|step| *step == Step::All(All::Merge)) {
+        let steps = operations.iter().flat_map(|operation| operation.steps);
+        let shares = |step: &Step| {
+            let merges = step.parts().contains(&Step::All(All::Merge));
+            merges || matches!(step, Step::Busy(_))
+        };
+        if self.here.other || { steps }.any(shares) {
             return;
         }
         let process = self.actor();
@@ -340,13 +345,70 @@ impl Batch<'_, '_> {
         }
     }
 
+    /// States which pages the kernel has no leave to take away: those of locked memory that are there; and where one process
+    /// gives advice on what it shares by fork, those of the other, if a look at any page of a folio tells that it is shared.
+    pub fn may_not_go(&mut self, operations: &[&super::Operation]) {
+        let steps = || operations.iter().flat_map(|it| it.steps);
+        let ages = |step: &Step| matches!(step, Step::Advise(_, Advice::Cold | Advice::Pageout));
+        // What is not there is not brought in.
+        let on_fault = steps().any(|it| matches!(it, Step::LockOnFault(_)));
+        // KSM may have the zero page stand for what is empty.
+        let merge = Step::All(All::Merge);
+        let merges = steps().flat_map(Step::parts).any(|it| *it == merge);
+        let (actor, aged) = (self.actor, steps().next().is_some() && steps().all(ages));
+        for at in self.judged() {
+            let cell = &self.cells[at];
+            let memory = &cell.memory;
+            if memory.below != Below::Nothing || cell.state.map.is_hugetlb() {
+                continue;
+            }
+            let there = |view: usize, at: usize| {
+                let own = memory.views[view].pages[at].own;
+                own.is_some_and(|own| !own.iter().any(|word| word.is_freed()))
+                    && memory.can_read(view, at)
+            };
+            let all = memory.views[0].pages.len();
+            let shared = |at: usize| {
+                let own = |view: usize| memory.views[view].pages[at].own;
+                there(0, at) && there(1, at) && own(0) == own(1)
+            };
+            let whole = aged
+                && memory.views.len() == 2
+                && !cell.state.is_swapped()
+                && !cell.state.is_merged()
+                && (0..all).all(shared);
+            let mut stay = Vec::new();
+            for (view, process) in self.processes.iter().enumerate() {
+                let Some(process) = process.filter(|_| view < memory.views.len()) else {
+                    continue;
+                };
+                let pages = &memory.views[view].pages;
+                let must = |at: usize| {
+                    let empty = merges && memory.may_be_zero_page(view, at);
+                    let locked = pages[at].locked && !on_fault && there(view, at) && !empty;
+                    locked || (whole && view != actor)
+                };
+                for (run, _) in Memory::runs(0..all, must).into_iter().filter(|it| it.1) {
+                    let (start, length) = self.range(at, view, &run);
+                    stay.push((process, start, length));
+                }
+            }
+            for (process, start, length) in stay {
+                self.stage.mapped(process, start, length);
+            }
+        }
+    }
+
     /// States that what could be contiguous is so, in areas where the operation leaves no block open. Pinned pages that
     /// cannot be moved or reclaimed are mapped again one by one, and userfaultfd's protection ends page by page in a child.
     /// Entries that became writable page by page are alike again after the next fork.
     pub fn folded(&mut self, operation: &super::Operation) {
         let mapped_at_once = |cell: &&Cell| {
             let state = cell.state;
-            cell.pinned.is_none() && !state.is_write_protected() && !state.is_forked()
+            cell.pinned.is_none()
+                && !state.is_write_protected()
+                && !state.is_forked()
+                && !state.is_protected_for_a_while()
         };
         for cell in self.cells.iter().filter(mapped_at_once) {
             for (view, process) in self.processes.iter().enumerate() {
@@ -360,6 +422,25 @@ impl Batch<'_, '_> {
                 }
             }
         }
+    }
+
+    /// Has the acting process's pages written out and given up, all that the kernel does not have to keep: what is not dirty
+    /// any more though it was written is lost.
+    ///
+    /// # Errors
+    /// Where the guest is lost.
+    pub fn evict(&mut self) -> Result<(), Error> {
+        if !self.here.swap {
+            return Ok(());
+        }
+        for at in self.judged() {
+            if !self.cells[at].state.map.is_hugetlb() {
+                self.on_vmas(at, Part::Whole, Expected::Anything, |start, length| {
+                    advise(start, length, Advice::Pageout)
+                });
+            }
+        }
+        self.flush()
     }
 
     /// Stores to every page of every process, where the model lets it: a protection that was lost, or one that stayed, shows
@@ -489,6 +570,29 @@ impl Cell {
             message,
         });
         Ok(())
+    }
+
+    /// Notes pages that `move_pages()` has left where they were. It ends at the first of them, without a status for it and
+    /// those behind it (`do_pages_move()`).
+    pub(super) fn compare_nodes(
+        &mut self,
+        process: ProcessId,
+        range: &Range<u64>,
+        node: i32,
+        found: &[i32],
+    ) {
+        let stayed = found.iter().filter(|it| **it >= 0 && **it != node).count();
+        if stayed > 0 {
+            self.wrong.push(Difference {
+                process,
+                range: range.clone(),
+                message: format!(
+                    "expected move_pages() to move all pages that are there to node {node}, as nobody else has them, and \
+                     {stayed} of {} were not moved",
+                    found.len()
+                ),
+            });
+        }
     }
 
     /// Notes a difference of words from the model.

@@ -459,6 +459,16 @@ impl Memory {
         });
     }
 
+    /// `MADV_POPULATE_WRITE`: a private page is the process's own from there on.
+    pub fn populate(&mut self, view: usize, pages: Range<usize>) {
+        for at in pages {
+            if self.below != Below::Shared && self.can_write(view, at) {
+                let own = self.content(view, at);
+                self.views[view].pages[at].own = own;
+            }
+        }
+    }
+
     /// `MADV_HWPOISON` of private anonymous memory: who shares a page loses it too. One that is pinned is not shared.
     pub fn lose(&mut self, view: usize, pages: Range<usize>) {
         for at in pages {

@@ -48,6 +48,7 @@ pub fn directory(map: Map) -> Option<&'static str> {
     match map {
         Map::Tmpfs | Map::TmpfsPrivate | Map::TmpfsShort | Map::TmpfsSpan => Some(TMPFS),
         Map::TmpfsHuge
+        | Map::TmpfsHugeAcross
         | Map::TmpfsHugeShort
         | Map::TmpfsHugePrivate
         | Map::TmpfsPmd
@@ -60,12 +61,14 @@ pub fn directory(map: Map) -> Option<&'static str> {
         | Map::Pmd
         | Map::PmdToo
         | Map::PmdAndBlocks
+        | Map::Far
         | Map::Shared
         | Map::ReadAhead
         | Map::Hugetlb
         | Map::HugetlbShared
         | Map::HugetlbBlock
         | Map::HugetlbBlockShared
+        | Map::HugetlbBlockFar
         | Map::HugetlbSpan => None,
     }
 }

@@ -54,7 +54,7 @@ impl Operation {
             Step::UffdRelocate => acting != Acting::Alone,
             _ => false,
         };
-        !self.steps.iter().any(left_out)
+        !self.steps.iter().flat_map(Step::parts).any(left_out)
     }
 
     const fn opens(self, opens: Opens) -> Operation {
@@ -72,6 +72,7 @@ const fn operation(name: &'static str, title: &'static str, steps: &'static [Ste
 }
 
 const WHOLE: Part = Part::Whole;
+const PAGEOUT: Step = Step::Advise(WHOLE, Advice::Pageout);
 const MERGEABLE: Step = Step::Advise(WHOLE, Advice::Mergeable);
 
 /// All of them. The first leaves the state as it is.
@@ -106,6 +107,106 @@ pub const OPERATIONS: &[Operation] = &[
         "race-write",
         "two threads store to every page at once, a word each",
         &[Step::RaceToWrite(WHOLE)],
+    )
+    .opens(Opens::All),
+    operation(
+        "busy-migrate",
+        "move_pages to node 1, and back, twice, while a second thread stores to every page",
+        &[Step::Busy(&[
+            Step::Node(WHOLE, 1),
+            Step::Node(WHOLE, 0),
+            Step::Node(WHOLE, 1),
+            Step::Node(WHOLE, 0),
+        ])],
+    )
+    // The thread's faults are of single pages.
+    .opens(Opens::All),
+    operation(
+        "busy-pageout",
+        "MADV_PAGEOUT, three times, while a second thread stores to every page",
+        &[Step::Busy(&[PAGEOUT; 3])],
+    )
+    .opens(Opens::All),
+    operation(
+        "busy-dontneed",
+        "MADV_DONTNEED while a second thread stores to every page",
+        &[Step::Busy(&[Step::Advise(WHOLE, Advice::Dontneed)])],
+    )
+    .opens(Opens::All),
+    operation(
+        "busy-remove",
+        "MADV_REMOVE across a block's border while a second thread stores to every page",
+        &[Step::Busy(&[Step::Advise(Part::Odd, Advice::Remove); 4])],
+    )
+    .opens(Opens::All),
+    operation(
+        "busy-collapse",
+        "MADV_COLLAPSE while a second thread stores to every page",
+        &[Step::Busy(&[Step::Advise(WHOLE, Advice::Collapse)])],
+    )
+    .opens(Opens::All),
+    operation(
+        "busy-split",
+        "split_huge_pages of debugfs while a second thread stores to every page",
+        &[Step::Busy(&[Step::Split])],
+    )
+    .opens(Opens::All),
+    operation(
+        "busy-fork",
+        "a child that loads every page while a second thread stores to its parent's",
+        &[Step::Busy(&[Step::ForkAndLoad])],
+    )
+    .opens(Opens::All),
+    operation(
+        "busy-lock",
+        "mlock, and munlock, while a second thread stores to every page",
+        &[Step::Busy(&[Step::Lock(WHOLE), Step::Unlock(WHOLE)])],
+    )
+    .opens(Opens::All),
+    operation(
+        "busy-evict",
+        "fsync and drop_caches while a second thread stores to every page",
+        &[Step::Busy(&[Step::Evict])],
+    )
+    .opens(Opens::All),
+    operation(
+        "busy-merge",
+        "equal pages are written, and passes of KSM while a second thread stores to every page",
+        &[
+            Step::WriteEqual(Part::Second),
+            MERGEABLE,
+            Step::Busy(&[Step::All(All::Merge)]),
+        ],
+    )
+    .opens(Opens::All),
+    operation(
+        "busy-reclaim",
+        "memory.reclaim of the cgroup while a second thread stores to every page",
+        &[Step::Busy(&[Step::All(All::Reclaim)])],
+    )
+    .opens(Opens::All),
+    operation(
+        "busy-khugepaged",
+        "scans of khugepaged while a second thread stores to every page",
+        &[Step::Busy(&[Step::All(All::Collapse)])],
+    )
+    .opens(Opens::All),
+    operation(
+        "busy-compact",
+        "compaction of all memory while a second thread stores to every page",
+        &[Step::Busy(&[Step::All(All::Compact)])],
+    )
+    .opens(Opens::All),
+    operation(
+        "busy-hint",
+        "NUMA hints while a second thread stores to every page",
+        &[Step::Busy(&[Step::All(All::Hints)])],
+    )
+    .opens(Opens::All),
+    operation(
+        "busy-other-exits",
+        "the other process exits while a second thread stores to every page",
+        &[Step::Busy(&[Step::All(All::OtherExits)])],
     )
     .opens(Opens::All),
     operation(
@@ -346,11 +447,49 @@ pub const OPERATIONS: &[Operation] = &[
         &[Step::Unmap(Part::Odd)],
     ),
     operation(
+        "unmap-tail",
+        "munmap of the last two blocks",
+        &[Step::Unmap(Part::Tail)],
+    ),
+    operation(
         "pin-read",
         "pages across a block's border are pinned for a device to read, a store to one of them",
         &[Step::PinToRead(Part::Odd)],
     )
     // A page that is shared gets a copy of its own.
+    .opens(Opens::All),
+    operation(
+        "pin-migrate",
+        "move_pages to node 1 while pages across a block's border are pinned",
+        &[Step::Pinned(Part::Odd, &[Step::Node(WHOLE, 1)])],
+    )
+    .opens(Opens::All),
+    operation(
+        "pin-pageout",
+        "MADV_PAGEOUT while pages across a block's border are pinned",
+        &[Step::Pinned(Part::Odd, &[PAGEOUT])],
+    )
+    .opens(Opens::All),
+    operation(
+        "pin-collapse",
+        "MADV_COLLAPSE while pages across a block's border are pinned",
+        &[Step::Pinned(
+            Part::Odd,
+            &[Step::Advise(WHOLE, Advice::Collapse)],
+        )],
+    )
+    .opens(Opens::All),
+    operation(
+        "pin-fork",
+        "a child that writes while pages across a block's border are pinned",
+        &[Step::Pinned(Part::Odd, &[Step::ForkAndWrite(WHOLE)])],
+    )
+    .opens(Opens::All),
+    operation(
+        "pin-move",
+        "mremap while pages across a block's border are pinned",
+        &[Step::Pinned(Part::Odd, &[Step::Move(Move::Aligned)])],
+    )
     .opens(Opens::All),
     operation(
         "seal",

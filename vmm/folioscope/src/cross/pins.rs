@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use protocol::{Operation, ProcessId, Verified};
 
-use super::model::{Below, Memory, Store};
+use super::model::{Below, Memory, Page, Store};
 use super::play::Batch;
 use super::queued::Expected;
-use super::steps::Part;
+use super::steps::{Part, Step};
 use crate::Error;
 
 /// The reason to leave a pinned area out where others are to be pinned.
@@ -29,16 +29,23 @@ impl Batch<'_, '_> {
         self.now(process, Operation::GupUnpin {}).map(drop)
     }
 
-    /// Pins pages for a device that reads alone, stores to one of them, and compares what the device has with what the
-    /// process has. A private page that is shared gets a copy first, also one of a file (`gup_must_unshare()`).
-    pub(super) fn pin_to_read(&mut self, at: usize, part: Part) {
+    /// Pins pages for a device that reads alone, or also writes, plays steps meanwhile, stores to one of the pages, and
+    /// compares what the device has with what the process has. A private page that is shared gets a copy first, also one of a
+    /// file (`gup_must_unshare()`).
+    pub(super) fn pin_for_now(
+        &mut self,
+        at: usize,
+        part: Part,
+        read_only: bool,
+        steps: &[Step],
+    ) -> Result<(), Error> {
         let (view, process) = (self.actor, self.actor());
         let pages = self.pages(at, part);
         let (address, length) = self.range(at, view, &pages);
         let pin = Operation::GupPin {
             address,
             length,
-            read_only: true,
+            read_only,
         };
         self.later(at, process, pin, Expected::Done);
         let memory = &mut self.cells[at].memory;
@@ -48,6 +55,14 @@ impl Batch<'_, '_> {
                 memory.views[view].pages[at].own = words;
             }
         }
+        let pinned = |on: bool| move |page: &mut Page| page.pinned = on;
+        self.cells[at]
+            .memory
+            .each(view, pages.clone(), pinned(true));
+        let played = steps.iter().try_for_each(|step| self.play(at, *step));
+        self.cells[at]
+            .memory
+            .each(view, pages.clone(), pinned(false));
         let one = self.pages(at, Part::Page).start;
         let memory = &self.cells[at].memory;
         if pages.contains(&one) && memory.can_write(view, one) && !memory.is_open(view, one) {
@@ -55,6 +70,7 @@ impl Batch<'_, '_> {
         }
         self.verify_pinned(at, view, process, &pages, pages.start);
         self.later(at, process, Operation::GupUnpin {}, Expected::Done);
+        played
     }
 
     /// Compares the pages that are pinned with those that their process, the first one, maps: they are the same.

@@ -102,6 +102,8 @@ pub struct Batch<'s, 'g> {
     pub(super) step: Option<Step>,
     /// How often a charge of the cgroup had come to its limit when that was set.
     pub(super) came: u64,
+    /// A second thread accesses the pages that a step is played in.
+    pub(super) busy: bool,
     /// Their secondary MMUs, if the kernel has some for tests.
     pub(super) mirrors: Option<Mirrors>,
     /// The areas, in the order of their states.
@@ -117,7 +119,7 @@ impl<'s, 'g> Batch<'s, 'g> {
         let parent = self.processes[0].expect("the first process lives until it is told to end");
         self.processes[1] = Some(self.stage.fork(parent)?);
         for cell in &mut self.cells {
-            if cell.state.map == Map::HugetlbBlock {
+            if matches!(cell.state.map, Map::HugetlbBlock | Map::HugetlbBlockFar) {
                 cell.left_out.get_or_insert(NOT_INHERITED);
             }
             cell.memory.fork();
@@ -170,7 +172,7 @@ impl<'s, 'g> Batch<'s, 'g> {
     /// Plays a step in every area, or once for all.
     fn step(&mut self, step: Step) -> Result<(), Error> {
         self.here.view = self.actor;
-        if let Step::All(all) = step {
+        if let Step::All(all) | Step::Busy([Step::All(all)]) = &step {
             for at in 0..self.cells.len() {
                 let here = self.here_of(at);
                 let cell = &mut self.cells[at];
@@ -178,17 +180,23 @@ impl<'s, 'g> Batch<'s, 'g> {
                 cell.left_out = cell.left_out.or(why);
                 cell.parted = true;
             }
-            if let Some(why) = self.nothing_for(all) {
+            if let Some(why) = self.nothing_for(*all) {
                 for cell in &mut self.cells {
                     cell.left_out.get_or_insert(why);
                 }
             }
             return match self.cells.iter().all(|cell| cell.left_out.is_some()) {
                 true => Ok(()),
-                false => self.for_all(all),
+                false if matches!(step, Step::Busy(_)) => {
+                    if *all == All::Hints {
+                        self.stage.scan_often()?;
+                    }
+                    self.busy_for_all(|batch| batch.for_all(*all))
+                }
+                false => self.for_all(*all),
             };
         }
-        if matches!(step, Step::PinToRead(_)) {
+        if matches!(step, Step::PinToRead(_) | Step::Pinned(..)) {
             self.unpin()?;
         }
         for at in 0..self.cells.len() {
@@ -202,7 +210,8 @@ impl<'s, 'g> Batch<'s, 'g> {
         let played = || self.cells.iter().filter(|cell| cell.left_out.is_none());
         let hugetlb = |cell: &Cell| cell.state.map.is_hugetlb();
         let bytes = |cell: &Cell| cell.memory.views[0].pages.len() as u64 * self.stage.page();
-        let holds_pmd = |cell: &Cell| !hugetlb(cell) && bytes(cell) >= self.stage.pmd();
+        let huge = |cell: &Cell| !hugetlb(cell) && cell.state.map != Map::Far;
+        let holds_pmd = |cell: &Cell| huge(cell) && bytes(cell) >= self.stage.pmd();
         match all {
             // It keeps no process that has none (`khugepaged_enter_vma()`).
             All::Collapse if !played().any(holds_pmd) => {
@@ -357,7 +366,7 @@ impl<'s, 'g> Batch<'s, 'g> {
         }
     }
 
-    fn play(&mut self, at: usize, step: Step) -> Result<(), Error> {
+    pub(super) fn play(&mut self, at: usize, step: Step) -> Result<(), Error> {
         let view = self.actor;
         match step {
             Step::Write(part) => self.access(at, view, part, Some((Store::All, self.salt))),
@@ -368,6 +377,7 @@ impl<'s, 'g> Batch<'s, 'g> {
             Step::Race(part) => self.race(at, part, [Access::Read, Access::Write]),
             Step::WriteEqual(part) => self.write_equal(at, part),
             Step::Read(part) => self.access(at, view, part, None),
+            Step::Busy(steps) => self.busy(at, steps)?,
             Step::OtherWrites(part) => {
                 self.access(at, 1 - view, part, Some((Store::All, self.salt + 1)))
             }
@@ -413,13 +423,7 @@ impl<'s, 'g> Batch<'s, 'g> {
                 let lock = lock && !cell.state.map.is_hugetlb();
                 cell.memory.each(view, pages, |page| page.locked = lock);
             }
-            Step::Node(part, node) => self.on_vmas(at, part, Expected::Done, |address, length| {
-                Operation::MovePages {
-                    address,
-                    length,
-                    node: Some(node),
-                }
-            }),
+            Step::Node(part, node) => self.migrate(at, part, node),
             Step::Bind(part, node) => self.on_vmas(at, part, Expected::Done, |address, length| {
                 Operation::Mbind {
                     address,
@@ -449,7 +453,8 @@ impl<'s, 'g> Batch<'s, 'g> {
                 cell.pinned = Some(pages.start);
                 cell.memory.each(view, pages, |page| page.pinned = true);
             }
-            Step::PinToRead(part) => self.pin_to_read(at, part),
+            Step::PinToRead(part) => self.pin_for_now(at, part, true, &[])?,
+            Step::Pinned(part, steps) => self.pin_for_now(at, part, false, steps)?,
             Step::Register if self.cells[at].state.map.is_hugetlb() => self.register_hugetlb(at)?,
             Step::Register | Step::RegisterMissing => {
                 let (missing, mode) = match step {
@@ -508,6 +513,7 @@ impl<'s, 'g> Batch<'s, 'g> {
                 self.stage.ends(child)?;
                 outcome?;
             }
+            Step::ForkAndLoad => self.child_loads(at)?,
             Step::WriteFile(part) => {
                 let pages = self.units(at, part);
                 let pages = pages.start..pages.end.min(self.cells[at].memory.file.len());

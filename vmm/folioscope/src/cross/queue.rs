@@ -7,6 +7,7 @@
 
 use protocol::{Expect, Failure, Operation, Outcome, ProcessId};
 
+use super::busy::lost;
 use super::compare::mismatch;
 use super::files::file_mismatch;
 use super::model::Content;
@@ -111,15 +112,26 @@ impl Cell {
         let noted = match &queued.expected {
             Expected::Done => answer.map(drop),
             Expected::Anything => Ok(()),
+            Expected::OnNode { range, node } => match answer {
+                Ok(Outcome::Nodes { nodes }) => {
+                    self.compare_nodes(queued.process, range, *node, &nodes);
+                    Ok(())
+                }
+                Ok(other) => Err(unexpected(queued.op.name(), &other)),
+                Err(error) => Err(error),
+            },
             Expected::Refused(errno) => self.refusal(queued, errno, answer.map(drop)),
             Expected::Access { range, completes } => {
                 let place = (queued.process, range.clone());
                 self.compare(place, *completes, answer.map(drop))
             }
-            Expected::File { range, .. } | Expected::Pinned { range } => match answer {
+            Expected::File { range, .. }
+            | Expected::Pinned { range }
+            | Expected::Kept { range } => match answer {
                 Ok(Outcome::Verified(found)) => {
                     let message = match queued.expected {
                         Expected::File { stored, .. } => file_mismatch(&found, stored),
+                        Expected::Kept { .. } => lost(&found),
                         _ => pin_mismatch(&found),
                     };
                     self.wrong.extend(message.map(|message| Difference {
@@ -130,6 +142,9 @@ impl Cell {
                     Ok(())
                 }
                 Ok(other) => Err(unexpected(queued.op.name(), &other)),
+                Err(error) if matches!(queued.expected, Expected::Kept { .. }) => {
+                    self.compare((queued.process, range.clone()), true, Err(error))
+                }
                 Err(error) => Err(error),
             },
             Expected::Words(words, _) => {

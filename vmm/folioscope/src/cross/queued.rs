@@ -40,6 +40,8 @@ impl Words {
 pub(super) enum Expected {
     /// That it is done.
     Done,
+    /// That `move_pages()` has moved all that is there to this node.
+    OnNode { range: Range<u64>, node: i32 },
     /// Nothing: it makes no promise.
     Anything,
     /// That it is refused with this error.
@@ -48,6 +50,8 @@ pub(super) enum Expected {
     Access { range: Range<u64>, completes: bool },
     /// Words that the operation compares, which the model has with this content.
     Words(Words, Content),
+    /// Words at these addresses that a second thread has compared each time with what they held before.
+    Kept { range: Range<u64> },
     /// Pinned pages, which the operation compares with those that are mapped at these addresses.
     Pinned { range: Range<u64> },
     /// Words of a file that the operation compares, in the page cache or as they are stored.

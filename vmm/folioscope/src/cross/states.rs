@@ -4,7 +4,7 @@
 use protocol::Advice;
 
 use super::shown::{Folios, Is, Sight};
-use super::steps::{Part, Prot, Step};
+use super::steps::{Move, Part, Prot, Step};
 
 /// PMDs of a contiguous group at 4K (`CONT_PMDS`).
 pub const PMDS: u64 = 16;
@@ -24,6 +24,8 @@ pub enum Map {
     PmdToo,
     /// The same, and two blocks behind it.
     PmdAndBlocks,
+    /// Private anonymous memory with `MADV_NOHUGEPAGE`: two PMDs' ranges, and two blocks behind them.
+    Far,
     /// Anonymous shared memory: two blocks.
     Shared,
     /// A file of tmpfs, mapped shared.
@@ -34,6 +36,8 @@ pub enum Map {
     TmpfsShort,
     /// A file of a tmpfs with `huge=always`, mapped shared.
     TmpfsHuge,
+    /// The same, of which half a block is left until a last-level table ends.
+    TmpfsHugeAcross,
     /// A file of a tmpfs with `huge=always` that ends a page into the second block, mapped shared.
     TmpfsHugeShort,
     /// A file of a tmpfs with `huge=always`, mapped private.
@@ -62,6 +66,8 @@ pub enum Map {
     HugetlbBlock,
     /// Two shared ones.
     HugetlbBlockShared,
+    /// Private ones of a block's size: two PMDs' ranges, and two blocks behind them.
+    HugetlbBlockFar,
     /// A private hugetlb page of the size of a group of PMDs.
     HugetlbSpan,
 }
@@ -75,6 +81,7 @@ impl Map {
                 | Self::HugetlbShared
                 | Self::HugetlbBlock
                 | Self::HugetlbBlockShared
+                | Self::HugetlbBlockFar
                 | Self::HugetlbSpan
         )
     }
@@ -127,6 +134,12 @@ impl State {
     /// Returns whether its process forks on the way: what it has written by then is read-only from there on.
     pub fn is_forked(&self) -> bool {
         self.build.contains(&Step::ForkAndExit)
+    }
+
+    /// Returns whether a part of it was protected and is not any more: pages that were mapped one by one meanwhile are alike.
+    pub fn is_protected_for_a_while(&self) -> bool {
+        let protects = |step: &Step| *step == Step::Protect(Part::Odd, Prot::Write);
+        self.build.iter().any(protects)
     }
 
     /// Returns whether userfaultfd write-protects some of it.
@@ -238,6 +251,17 @@ pub const STATES: &[State] = &[
         &[Sight(WHOLE, Is::Zero)],
     ),
     state(
+        "far",
+        "pages in the first and in the last of three tables, none between",
+        Map::Far,
+        &[Step::Write(Part::Block), Step::Write(Part::Tail)],
+        &[
+            Sight(Part::Block, Is::Writable),
+            Sight(Part::Inner, Is::Empty),
+            Sight(Part::Tail, Is::Writable),
+        ],
+    ),
+    state(
         "sparse",
         "single pages beside holes",
         Map::Small,
@@ -277,6 +301,17 @@ pub const STATES: &[State] = &[
             Sight(Part::Page, Is::Empty),
             Sight(Part::Second, Is::Folded),
             Sight(Part::Beside, Is::Writable),
+        ],
+    ),
+    state(
+        "straddling",
+        "a block moved across a table's end, the table before it gone",
+        Map::Hinted,
+        &[WRITE, Step::Move(Move::Across), Step::Unmap(Part::Upper)],
+        &[
+            Sight(Part::Upper, Is::Empty),
+            Sight(Part::Second, Is::Writable),
+            Sight(WHOLE, Is::Of(Folios::Block)),
         ],
     ),
     state(
@@ -413,6 +448,13 @@ pub const STATES: &[State] = &[
         "mlocked across a block's border",
         Map::Hinted,
         &[WRITE, Step::Lock(Part::Odd)],
+        &[Sight(WHOLE, Is::Folded)],
+    ),
+    state(
+        "locked-empty",
+        "empty large folios, mlocked",
+        Map::Hinted,
+        &[POPULATE, Step::Lock(WHOLE)],
         &[Sight(WHOLE, Is::Folded)],
     ),
     state(
@@ -692,6 +734,17 @@ pub const STATES: &[State] = &[
         &[Sight(WHOLE, Is::Mapped)],
     ),
     state(
+        "tmpfs-huge-across",
+        "a file of tmpfs with huge=always, mapped across a table's end and touched behind it",
+        Map::TmpfsHugeAcross,
+        &[Step::WriteFile(WHOLE), Step::Write(Part::Second)],
+        &[
+            Sight(Part::Second, Is::Writable),
+            Sight(Part::Second, Is::Of(Folios::Pmd)),
+            Sight(Part::Upper, Is::Empty),
+        ],
+    ),
+    state(
         "tmpfs-huge-written",
         "a file of tmpfs with huge=always, written by mmap",
         Map::TmpfsHuge,
@@ -739,6 +792,21 @@ pub const STATES: &[State] = &[
         Map::TmpfsPmd,
         &[Step::Read(WHOLE), Step::Write(Part::Odd)],
         &[Sight(WHOLE, Is::FileBlock)],
+    ),
+    state(
+        "tmpfs-pmd-split",
+        "a file of tmpfs, the PMD's folio mapped by pages",
+        Map::TmpfsPmd,
+        &[
+            WRITE,
+            Step::Protect(Part::Odd, Prot::Read),
+            Step::Read(WHOLE),
+            Step::Protect(Part::Odd, Prot::Write),
+        ],
+        &[
+            Sight(Part::Page, Is::Mapped),
+            Sight(WHOLE, Is::Of(Folios::Pmd)),
+        ],
     ),
     state(
         "tmpfs-pmd-copied",
@@ -894,5 +962,16 @@ pub const STATES: &[State] = &[
         Map::HugetlbBlockShared,
         &[WRITE],
         &[Sight(WHOLE, Is::Hugetlb)],
+    ),
+    state(
+        "hugetlb-block-far",
+        "private hugetlb pages of a block's size in the first and in the last of three tables",
+        Map::HugetlbBlockFar,
+        &[Step::Write(Part::Block), Step::Write(Part::Tail)],
+        &[
+            Sight(Part::Block, Is::Hugetlb),
+            Sight(Part::Inner, Is::Empty),
+            Sight(Part::Tail, Is::Hugetlb),
+        ],
     ),
 ];

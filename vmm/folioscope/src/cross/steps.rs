@@ -18,6 +18,8 @@ pub enum Part {
     Odd,
     /// The first block.
     Block,
+    /// The first half of it.
+    Upper,
     /// The second one.
     Second,
     /// A block's pages, from half a block on.
@@ -43,6 +45,7 @@ impl Part {
             Self::Beside => 9..10,
             Self::Odd => 3..block + 3,
             Self::Block => 0..block,
+            Self::Upper => 0..block / 2,
             Self::Second => block..2 * block,
             Self::Middle => block / 2..block / 2 + block,
             Self::Start => 0..3,
@@ -78,6 +81,8 @@ pub enum Move {
     Aligned,
     /// To one that is off by a page.
     OffByAPage,
+    /// To one from which half of the first block is left until a last-level table ends.
+    Across,
     /// To one with the same place, and the old range stays mapped (`MREMAP_DONTUNMAP`).
     KeepOld,
 }
@@ -101,6 +106,8 @@ pub enum Step {
     Race(Part),
     /// A load of every page.
     Read(Part),
+    /// These steps, or one for all areas, while a second thread accesses every page over and over.
+    Busy(&'static [Step]),
     /// `madvise()`, where the advice leaves contents alone or gives them up.
     Advise(Part, Advice),
     /// `mprotect()`.
@@ -136,6 +143,9 @@ pub enum Step {
     /// Pins the pages for a device that reads alone, stores a word to one of them, compares what the device has with what
     /// the process has, and lets them go.
     PinToRead(Part),
+    /// These steps while the pages are pinned for a device; then stores a word to one of them, compares what the device has
+    /// with what the process has, and lets them go.
+    Pinned(Part, &'static [Step]),
     /// Registers the area with a userfaultfd for write protection.
     Register,
     /// Registers the area with a userfaultfd for pages that are not there.
@@ -162,6 +172,8 @@ pub enum Step {
     UffdRelocate,
     /// A child that exits at once.
     ForkAndExit,
+    /// A child that loads every page over and over, and exits: private memory is what it was at the fork.
+    ForkAndLoad,
     /// A child that writes and exits.
     ForkAndWrite(Part),
     /// The other process writes.
@@ -184,6 +196,16 @@ pub enum Step {
     TruncateBytes,
     /// Once for all areas.
     All(All),
+}
+
+impl Step {
+    /// Returns the steps that are played while a second thread is busy or pages are pinned, or this one.
+    pub fn parts(&self) -> &[Step] {
+        match self {
+            Self::Busy(steps) | Self::Pinned(_, steps) => steps,
+            step => std::slice::from_ref(step),
+        }
+    }
 }
 
 /// A step that concerns all memory of the guest.

@@ -52,6 +52,21 @@ impl Batch<'_, '_> {
         })
     }
 
+    /// An operation that fills missing pages, and then has to leave them as they are.
+    fn fills(
+        &mut self,
+        at: usize,
+        (address, length): (u64, u64),
+        op: Operation,
+    ) -> Result<(), Error> {
+        self.registered(UffdMode::Missing, address, length, |batch| {
+            let process = batch.actor();
+            batch.now(process, op.clone())?;
+            batch.later(at, process, op, Expected::Refused("EEXIST"));
+            batch.flush()
+        })
+    }
+
     /// Registers an area of hugetlb for write protection, which is left out where the kernel lacks it.
     pub(super) fn register_hugetlb(&mut self, at: usize) -> Result<(), Error> {
         let view = self.actor;
@@ -90,7 +105,7 @@ impl Batch<'_, '_> {
                 salt,
                 write_protect: false,
             };
-            self.missing(address, length, copy)?;
+            self.fills(at, (address, length), copy)?;
             self.cells[at].memory.fill(view, run, salt);
         }
         Ok(())
@@ -102,7 +117,8 @@ impl Batch<'_, '_> {
         self.empty(at, part);
         for run in self.by_vma(at, part) {
             let (address, length) = self.range(at, view, &run);
-            self.missing(address, length, Operation::UffdZeropage { address, length })?;
+            let zero = Operation::UffdZeropage { address, length };
+            self.fills(at, (address, length), zero)?;
             self.cells[at].memory.zero(view, run);
         }
         Ok(())
@@ -228,7 +244,7 @@ impl Batch<'_, '_> {
         };
         self.now(process, map)?;
         let hint = match self.cells[at].state.map {
-            Map::Small => Advice::Nohugepage,
+            Map::Small | Map::Far => Advice::Nohugepage,
             _ => Advice::Hugepage,
         };
         self.now(process, advise(address, length, hint))?;
