@@ -270,7 +270,7 @@ def test_the_crossing_is_as_large_as_it_says() -> None:
     head, *rows = re.findall(r"^\| (?:\d+ states|judged|not judged|left out).*$", readme, re.M)
     assert list(map(int, re.findall(r"\d+", head))) == size
     cells = [[int(cell.replace(",", "")) for cell in re.findall(r"\| ([\d,]+) (?=\|)", row)] for row in rows]
-    assert [sum(column) for column in zip(*cells, strict=True)] == [size[0] * size[1]] * 3
+    assert {sum(column) for column in zip(*cells, strict=True)} == {size[0] * size[1]}
     assert f"{size[0]} states (" in TEXT and f"{size[1]} operations to each" in TEXT
     assert f"a table of {3 * size[0] * size[1]:,} cells" in TEXT
 

@@ -27,6 +27,12 @@ SWAP = "/dev/ram0"
 #: Brings the counts of all CPUs together now.
 REFRESH = "/proc/sys/vm/stat_refresh"
 FILES = ("Active(file)", "Inactive(file)")
+#: Where RAM begins.
+RAM = 0x4000_0000
+#: ``private`` in a ``struct page``: the order of a free block.
+PRIVATE = 40
+#: ``page_type`` and ``_refcount`` of a free block's first page.
+BUDDY = 0xF000_0000
 #: No page, and no address of the kernel's.
 NOWHERE = 0xDEAD_BEEF_DEAD_BEE8
 #: What a counter is wrong by: the guest goes on between our reading it and the look.
@@ -189,6 +195,19 @@ def test_l14_free_lists(guest: Guest, paged: Area) -> None:
             assert broken(held, [(free, word(guest, free) + FAR)]) == [("L14", 0)]
             # The last list's `next` and `prev` lie before nr_free.
             assert broken(held, [(free - 16, NOWHERE)]) == [("L14", 0)]
+
+
+def test_l14_pages_on_no_list(guest: Guest, paged: Area, layout: Layout) -> None:
+    """A free block is said to have one page: those behind it have no owner, and no list has them."""
+    with paged.process.hold() as held:
+        first = RAM // layout.page
+        pages = (guest.page(pfn) for pfn in range(first, 2 * first, 1 << 6))
+        page = next(it for it in pages if word(guest, it.at + MAPCOUNT) == BUDDY and word(guest, it.at + PRIVATE))
+        view = held.judge([(page.at + PRIVATE, 0)])
+        lost = [finding.message for finding in view.errors if "no list of free pages has them" in finding.message]
+        assert len(lost) == 1 and f"page frames 0x{page.pfn + 1:x}" in lost[0], view.errors
+        assert errors(view) == [("L14", 0)] * 2
+    assert errors(paged.process.look()) == []
 
 
 def test_l14_lists_of_cpus(guest: Guest, paged: Area) -> None:

@@ -170,6 +170,22 @@ def test_l9_page_tables(guest: Guest, paged: Area, layout: Layout) -> None:
             assert broken(held, [(at, wrong)]) == [("L9", 0)]
 
 
+def test_l9_huge_zero_folio(guest: Guest, process: Process, layout: Layout) -> None:
+    """A process that maps the huge zero folio has no reference on it by its flags. A block of the others is large."""
+    if layout.granule != "4k":
+        return
+    area = process.map(layout.pmd)
+    area.read()
+    entry = process.look().entry(area.address)
+    assert entry and entry.level == 2, "this guest has no huge zero folio"
+    with process.hold() as held:
+        space = guest.space(process.pid)
+        assert space.huge_zero and space.huge_zero["is_holder"] and space.flags_at
+        assert space.huge_zero["references"] > space.huge_zero["holders"] >= 1
+        flags = word(guest, space.flags_at) & ~(1 << space.huge_zero["bit"])
+        assert broken(held, [(space.flags_at, flags)]) == [("L9", 0)]
+
+
 def test_l9_hugetlb_usage(guest: Guest, process: Process, layout: Layout) -> None:
     """The process counts a page of hugetlb too many, and one too few; the kernel's own file says what it counts."""
     size = layout.block >> 10

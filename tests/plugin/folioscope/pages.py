@@ -141,6 +141,10 @@ class Space(Fields):
     """The hugetlb pages that it counts ("pages", and "may_share" where that says nothing)."""
     hugetlb_at: int | None
     """The physical address of that counter."""
+    huge_zero: dict[str, Any] | None
+    """The huge zero folio ("pfn"), and whether it has a reference on it ("is_holder")."""
+    flags_at: int | None
+    """The physical address of its flags."""
     files: tuple[FileCache, ...]
     """The page caches of the files that it maps."""
 
@@ -152,4 +156,6 @@ class Space(Fields):
         hugetlb_at = raw["hugetlb_at"] and number(raw["hugetlb_at"])
         own = (number(raw["mm"]), number(raw["table"]), raw["rss"], at)
         files = tuple(FileCache.read(file) for file in raw["files"])
-        return cls(*own, raw["tables_bytes"], tables_at, raw["hugetlb"], hugetlb_at, files)
+        flags_at = raw["flags_at"] and number(raw["flags_at"])
+        tables = (raw["tables_bytes"], tables_at)
+        return cls(*own, *tables, raw["hugetlb"], hugetlb_at, raw["huge_zero"], flags_at, files)

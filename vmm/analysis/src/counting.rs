@@ -52,6 +52,7 @@ pub(crate) fn structures<'g, M: PhysMemory + ?Sized + std::fmt::Debug>(
         tables_bytes: space.tables_bytes,
         hugetlb: space.hugetlb,
         vm_pages: space.vm_pages,
+        huge_zero: space.huge_zero,
         kept: &gathered.as_ref()?.kept,
         swap: &gathered.as_ref()?.swap,
     })

@@ -246,7 +246,7 @@ fn operate(
     }
     batch.verify()?;
     batch.verify_files()?;
-    // Where nobody shares its pages, each is to hold the same once it was written out and read again.
+    // If a process alone has its pages, each is to hold the same once it was written out and read again.
     if batch.other().is_none() {
         batch.evict()?;
         batch.verify()?;

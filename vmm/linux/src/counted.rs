@@ -291,6 +291,32 @@ pub struct Census {
     /// and only a walk of the pages shows it. An earlier version of the notes did not have this field.
     #[serde(default)]
     pub counts_pages: bool,
+    /// Pages that no list of free memory has and nothing else either; an earlier version did not look.
+    #[serde(default)]
+    pub lost: Option<Known<Lost>>,
+}
+
+/// Pages without a reference, a type, a flag or an owner that are on no list of free memory. A page of an allocation of several
+/// that is no compound one looks the same behind the allocation's first page, and is none of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Lost {
+    /// Number of such pages.
+    pub pages: u64,
+    /// The page frame numbers of the first of them, up to [`Lost::LISTED`].
+    pub first: Vec<u64>,
+}
+
+impl Lost {
+    /// Number of pages that are listed.
+    pub const LISTED: usize = 4;
+
+    /// Adds a page.
+    pub fn add(&mut self, pfn: u64) {
+        self.pages += 1;
+        if self.first.len() < Self::LISTED {
+            self.first.push(pfn);
+        }
+    }
 }
 
 /// Bounds of a count, if some are just being added or removed.
@@ -535,13 +561,18 @@ impl Counted {
     /// Returns the pages that CPUs keep for themselves, which are free: ranges of page frame numbers, in order.
     #[must_use]
     pub fn kept(&self) -> Vec<std::ops::Range<u64>> {
-        let zones = self.zones.iter().flatten();
-        let cpus = zones.flat_map(|zone| zone.cpus.iter().flatten());
-        let blocks = cpus.flat_map(|cpu| &cpu.blocks);
-        let mut kept: Vec<_> = blocks
-            .map(|(pfn, order)| *pfn..pfn + (1 << order))
-            .collect();
-        kept.sort_unstable_by_key(|range| range.start);
-        kept
+        kept(self.zones.as_deref().unwrap_or_default())
     }
+}
+
+/// Returns the pages of these zones that CPUs keep for themselves: ranges of page frame numbers, in order.
+#[must_use]
+pub fn kept(zones: &[Zone]) -> Vec<std::ops::Range<u64>> {
+    let cpus = zones.iter().flat_map(|zone| zone.cpus.iter().flatten());
+    let blocks = cpus.flat_map(|cpu| &cpu.blocks);
+    let mut kept: Vec<_> = blocks
+        .map(|(pfn, order)| *pfn..pfn + (1 << order))
+        .collect();
+    kept.sort_unstable_by_key(|range| range.start);
+    kept
 }

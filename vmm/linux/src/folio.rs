@@ -326,6 +326,22 @@ pub struct HugetlbUsage {
     pub may_share: bool,
 }
 
+/// The huge zero folio, and the references that address spaces have on it (mm/huge_memory.c): each has one from when it first
+/// maps the folio until it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HugeZero {
+    /// The page frame number of its first page (`huge_zero_pfn`).
+    pub pfn: u64,
+    /// `huge_zero_refcount`: those of address spaces, and one that is the kernel's own until it gives the folio back.
+    pub references: i64,
+    /// Number of address spaces of tasks that are marked as having one.
+    pub holders: i64,
+    /// True if this address space is marked so.
+    pub is_holder: bool,
+    /// Number of that mark among the flags of an address space (`MMF_HUGE_ZERO_FOLIO`; in 6.12 `MMF_HUGE_ZERO_PAGE`).
+    pub bit: u32,
+}
+
 /// Counters of an address space for its VMAs, in pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VmPages {

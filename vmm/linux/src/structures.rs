@@ -6,7 +6,7 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::absent::SwapTypes;
-use crate::folio::{HugetlbUsage, NoPage, Numbering, Page, Rss, VmPages};
+use crate::folio::{HugeZero, HugetlbUsage, NoPage, Numbering, Page, Rss, VmPages};
 use serde::{Deserialize, Serialize};
 
 /// The pages of a guest at one instant, by page frame number.
@@ -65,6 +65,9 @@ pub struct Structures<'a> {
     pub hugetlb: Option<HugetlbUsage>,
     /// The kernel's counters of its VMAs; `None` as with `rss`.
     pub vm_pages: Option<VmPages>,
+    /// The huge zero folio, and whether the address space has a reference on it; `None` if there is none, no reference is
+    /// counted, or that is not known.
+    pub huge_zero: Option<HugeZero>,
     /// Free pages that CPUs keep for themselves: ranges of page frame numbers, in order.
     pub kept: &'a [Range<u64>],
     /// Meaning of the kernel's swap types.

@@ -17,7 +17,7 @@ mod zones;
 
 use std::ops::Range;
 
-use linux::counted::{Counted, Events, Known, NotRead};
+use linux::counted::{kept, Counted, Events, Known, NotRead, Zone};
 use stage1::PhysMemory;
 
 use crate::kernel::View;
@@ -72,19 +72,51 @@ impl Layout {
         known(&self.events, |layout| layout.read(view))
     }
 
+    /// Returns the pages that CPUs keep for themselves, where no free page is anywhere but on the lists of `zones`.
+    fn kept<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+        zones: &Known<Vec<Zone>>,
+    ) -> Known<Vec<Range<u64>>> {
+        let all = zones.as_deref().map_err(Clone::clone)?;
+        let not = |why: &str, later| NotRead {
+            why: why.into(),
+            later,
+            not_built: false,
+        };
+        for zone in all {
+            zone.areas.as_ref().map_err(Clone::clone)?;
+            for cpu in &zone.cpus {
+                let cpu = cpu.as_ref().map_err(Clone::clone)?;
+                if cpu.problem.is_some() {
+                    return Err(not("a CPU's list of free pages is wrong", false));
+                }
+            }
+        }
+        let aside = known(&self.zones, |layout| layout.has_pages_aside(view))?;
+        if aside {
+            let why =
+                "pages were freed while a zone's lock was held, and are on no list of its own yet";
+            return Err(not(why, true));
+        }
+        Ok(kept(all))
+    }
+
     /// Reads all of it.
     pub fn read<M: PhysMemory + ?Sized>(&self, view: View<'_, M>, pages: &Pages<'_, M>) -> Counted {
+        let zones = known(&self.zones, |layout| layout.read(view, pages));
+        let kept = self.kept(view, &zones);
         Counted {
             sizes: known(&self.sizes, |layout| layout.read(view)),
             queues: known(&self.queues, |layout| layout.read(view, pages)),
-            zones: known(&self.zones, |layout| layout.read(view, pages)),
+            zones,
             memory: known(&self.memory, |layout| layout.read(view)),
             swap: known(&self.swap, |layout| layout.read(view, pages)),
             committed: Some(known(&self.committed, |layout| layout.read(view))),
             available: known(&self.available, |layout| layout.read(view)),
             events: self.events(view),
             census: self.spans(view).and_then(|spans| {
-                pages.census(spans).map_err(|why| NotRead {
+                pages.census(spans, kept).map_err(|why| NotRead {
                     why,
                     later: false,
                     not_built: false,

@@ -18,6 +18,7 @@ pub mod counted;
 pub mod counts;
 pub mod cpu_data;
 mod error;
+mod huge_zero;
 mod kernel;
 mod lock;
 pub mod lru_batches;

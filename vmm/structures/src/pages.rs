@@ -117,6 +117,9 @@ struct Bits {
     /// A bit of `private` of a hugetlb folio (`enum hugetlb_page_flags`).
     #[serde(default)]
     migratable: Option<u64>,
+    /// All of them.
+    #[serde(default)]
+    any: Option<u64>,
 }
 
 /// `enum pagetype`: the top byte of `page_type`.
@@ -230,6 +233,7 @@ impl Layout {
                     .enumerator("hugetlb_page_flags", "HPG_migratable")
                     .ok()
                     .map(|bit| 1 << (bit & 63)),
+                any: bit("__NR_PAGEFLAGS").ok().map(|bit| bit - 1),
             },
             types: PageTypes {
                 buddy: kind("PGTY_buddy")?,

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use linux::folio::{HugetlbUsage, Numbering, Rss, VmKinds, VmPages};
+use linux::folio::{HugeZero, HugetlbUsage, Numbering, Rss, VmKinds, VmPages};
 use serde::{Deserialize, Serialize};
 use stage1::{Level, PhysMemory};
 use untrusted::Text;
 
+use crate::huge_zero;
 use crate::kernel::View;
 use crate::lock::{Lock, SpinLock};
 use crate::per_cpu::PerCpuCounter;
@@ -49,6 +50,10 @@ pub struct Space {
     /// The counters of its VMAs, if they were asked for and can be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm_pages: Option<VmPages>,
+    /// The huge zero folio, and whether the address space has a reference on it, if that was asked for and can be read; an
+    /// earlier version did not ask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub huge_zero: Option<HugeZero>,
     /// The numbering of its VMAs' pages, where it was asked for and can be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub numbering: Option<Vec<Numbering>>,
@@ -69,6 +74,7 @@ pub struct Layout {
     tables_bytes: Option<Member>,
     hugetlb: Option<Hugetlb>,
     vm_pages: Option<VmCounters>,
+    huge_zero: Option<huge_zero::Layout>,
     init_mm: u64,
 }
 
@@ -124,6 +130,7 @@ impl Layout {
             tables_bytes: kernel.types.member("mm_struct", "pgtables_bytes").ok(),
             hugetlb: Hugetlb::new(kernel).ok(),
             vm_pages: VmCounters::new(kernel).ok(),
+            huge_zero: huge_zero::Layout::new(kernel).ok(),
             init_mm: kernel.variable("init_mm")?,
         })
     }
@@ -178,6 +185,7 @@ impl Layout {
                 spaces.push(space);
             }
         }
+        self.huge_zero(view, processes, asked, &mut spaces);
         Ok(spaces)
     }
 
@@ -203,6 +211,7 @@ impl Layout {
             tables_bytes: None,
             hugetlb: None,
             vm_pages: None,
+            huge_zero: None,
             numbering: None,
             faults: None,
         })
@@ -221,6 +230,37 @@ impl Layout {
     #[must_use]
     pub fn tables_bytes(&self, mm: u64) -> Option<u64> {
         Some(mm.wrapping_add(self.tables_bytes?.offset))
+    }
+
+    /// Reads the huge zero folio, and which of the address spaces that `asked` names have a reference on it. Reference, mark and
+    /// entry are made in this order, so that no lock has to be free.
+    fn huge_zero<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+        processes: &[Process],
+        asked: &[u64],
+        spaces: &mut [Space],
+    ) {
+        let Some(layout) = self.huge_zero.filter(|_| !asked.is_empty()) else {
+            return;
+        };
+        // What an address space that no task has any more had is given back at some time.
+        let own: BTreeSet<u64> = processes.iter().filter_map(|process| process.mm).collect();
+        let own = own.into_iter().filter(|mm| *mm != self.init_mm);
+        let Ok(Some(found)) = layout.read(view, own) else {
+            return;
+        };
+        for space in spaces.iter_mut().filter(|it| asked.contains(&it.table)) {
+            let is_holder = layout.is_holder(view, space.mm).ok();
+            space.huge_zero = is_holder.map(|is_holder| HugeZero { is_holder, ..found });
+        }
+    }
+
+    /// Where the kernel keeps the flags of the address space at `mm`, of which one marks that it has a reference on the huge
+    /// zero folio; `None` if no reference is counted.
+    #[must_use]
+    pub fn flags(&self, mm: u64) -> Option<u64> {
+        Some(self.huge_zero?.flags_at(mm))
     }
 
     /// Where the kernel counts the hugetlb pages of the address space at `mm`.
@@ -264,6 +304,7 @@ impl Layout {
                 .vm_pages
                 .filter(|_| free)
                 .and_then(|it| it.read(view, mm).ok()),
+            huge_zero: None,
             numbering: free.then(|| self.vmas.numbering(view, mm).ok()).flatten(),
             faults: (process.mm == Some(mm)).then_some(process.faults),
         })

@@ -22,7 +22,7 @@ const FUNCTIONS: [(&str, Doing); 2] = [("copy_process", Doing::Fork), ("exit_mma
 /// Those that a compiler may have made part of others. The callers of the first two, as a function that was interrupted before
 /// its first instructions has left no frame; and `acct_arg_size()`'s, which counts the pages of arguments as the caller's own
 /// (fs/exec.c).
-const MORE: [(&str, Doing); 41] = [
+const MORE: [(&str, Doing); 42] = [
     ("kernel_clone", Doing::Fork),
     ("__mmput", Doing::End),
     ("mmput", Doing::End),
@@ -65,6 +65,8 @@ const MORE: [(&str, Doing); 41] = [
     ("migrate_misplaced_folio", Doing::Isolate),
     ("alloc_contig_range", Doing::Isolate),
     ("alloc_contig_range_noprof", Doing::Isolate),
+    // mm/page_reporting.c
+    ("page_reporting_process", Doing::Isolate),
     // mm/mempolicy.c, mm/khugepaged.c, mm/memory-failure.c, mm/gup.c
     ("do_mbind", Doing::Isolate),
     ("do_migrate_pages", Doing::Isolate),
@@ -96,7 +98,8 @@ pub enum Doing {
     /// A CPU's part of counters is on its way to those of all CPUs; or the task was preempted in the kernel, maybe between a
     /// change and its count.
     Fold,
-    /// Folios are taken from the lists of the LRU, to be reclaimed, migrated or collapsed.
+    /// Folios are taken from the lists of the LRU, to be reclaimed, migrated or collapsed; or free pages from those of a zone, to
+    /// be migrated to or reported.
     Isolate,
 }
 

@@ -116,6 +116,8 @@ pub(crate) struct ProcessSeen<'a> {
     pub entries: Rss,
     /// Pages of hugetlb that its entries map.
     pub hugetlb: i64,
+    /// The first address at which a block maps the huge zero folio.
+    pub huge_zero: Option<u64>,
     pub tables: Tables,
     /// Entries that may be of pages on their way.
     pub moving: u64,

@@ -29,6 +29,8 @@ pub(crate) struct FoliosSeen {
     counted: Rss,
     /// Pages that its entries map of hugetlb, which those do not count.
     hugetlb: i64,
+    /// The first address at which a block maps the huge zero folio.
+    huge_zero: Option<u64>,
     /// The value that its count of page tables should have.
     pub tables: Tables,
     /// A VMA with entries is not among those whose numbering is known.
@@ -56,6 +58,7 @@ impl Default for FoliosSeen {
             orders: BTreeMap::new(),
             counted: Rss::default(),
             hugetlb: 0,
+            huge_zero: None,
             tables: Tables::default(),
             unnumbered: false,
             unfound: None,
@@ -117,13 +120,17 @@ impl FoliosSeen {
                 continue;
             }
             let block = group.level == Level::L2;
+            let pfn = group.output(pte.0) / page_size;
+            // Kernels differ in whether such an entry is special.
+            if block && structures.huge_zero.is_some_and(|it| it.pfn == pfn) {
+                self.huge_zero.get_or_insert(group.va_of(at));
+            }
             if pte.special() || pte.devmap() {
                 if block {
                     self.tables.block(vma, None);
                 }
                 continue;
             }
-            let pfn = group.output(pte.0) / page_size;
             let pages = group.step() / page_size;
             let page = match structures.folios.page(pfn) {
                 Ok(page) => page,

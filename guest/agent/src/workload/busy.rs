@@ -42,7 +42,7 @@ struct Range {
     stores: bool,
     may_drop: bool,
     passes: u64,
-    /// What was loaded or stored last, by step.
+    /// The word that was loaded or stored last, by step.
     words: Vec<u64>,
     found: Verified,
     failure: Option<Failure>,
@@ -207,7 +207,7 @@ impl Range {
         self.passes += 1;
     }
 
-    /// What is stored does not depend on the address: pages that are equal otherwise stay so, and KSM can merge them.
+    /// A store's word does not depend on the address: pages that are equal otherwise stay so, and KSM can merge them.
     fn step(&mut self, step: u64) -> Result<(), Failure> {
         let address = self.steps.address(step);
         match (self.passes, self.stores) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use linux::contpte::Event;
 use linux::counted::Counted;
-use linux::folio::{HugetlbUsage, Memcg, Page, Rss};
+use linux::folio::{HugeZero, HugetlbUsage, Memcg, Page, Rss};
 use linux::order::counts::Decision;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -48,6 +48,10 @@ pub struct SpaceAnswer {
     pub hugetlb: Option<HugetlbUsage>,
     /// The physical address of this count.
     pub hugetlb_at: Option<Hex>,
+    /// The huge zero folio, and whether the address space has a reference on it; null where there is none, or none is counted.
+    pub huge_zero: Option<HugeZero>,
+    /// The physical address of its flags, of which one marks that it has.
+    pub flags_at: Option<Hex>,
     /// The regular files that it maps, each once.
     pub files: Vec<FileAnswer>,
 }

@@ -54,6 +54,7 @@ pub(super) fn space(guest: &mut Guest, p: &OfSpace) -> Result<SpaceAnswer, Error
         let mapped: BTreeSet<u64> = mapped.filter_map(|it| Some(it.of?.mapping)).collect();
         let tables_at = layout.tables_bytes(space.mm);
         let hugetlb_at = layout.hugetlb(space.mm);
+        let flags_at = layout.flags(space.mm);
         let at = (0..4).filter_map(|index| layout.counter(space.mm, index));
         Ok(SpaceAnswer {
             mm: Hex(space.mm),
@@ -62,8 +63,10 @@ pub(super) fn space(guest: &mut Guest, p: &OfSpace) -> Result<SpaceAnswer, Error
             rss_at: at.map(|va| physical(view, va)).collect::<Result<_, _>>()?,
             tables_bytes: counted.as_ref().and_then(|it| it.tables_bytes),
             tables_bytes_at: tables_at.map(|va| physical(view, va)).transpose()?,
+            huge_zero: counted.as_ref().and_then(|it| it.huge_zero),
             hugetlb: counted.and_then(|it| it.hugetlb),
             hugetlb_at: hugetlb_at.map(|va| physical(view, va)).transpose()?,
+            flags_at: flags_at.map(|va| physical(view, va)).transpose()?,
             files: files(inside, view, mapped)?,
         })
     })

@@ -133,8 +133,8 @@ impl Batch<'_, '_> {
         Ok(())
     }
 
-    /// `move_pages()` to a node. Pages of anonymous memory and tmpfs that nobody else has are moved all, unless a second
-    /// thread faults on them.
+    /// `move_pages()` to a node. It moves all anonymous pages, and those of tmpfs, that this process alone has, unless a
+    /// second thread faults on them.
     pub(super) fn migrate(&mut self, at: usize, part: Part, node: i32) {
         for run in self.by_vma(at, part) {
             let (address, length) = self.range(at, self.actor, &run);

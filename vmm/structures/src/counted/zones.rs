@@ -30,6 +30,8 @@ pub(super) struct Layout {
     lists: Member,
     free: Member,
     pageset: Member,
+    /// Pages that were freed while the zone's lock was held (`free_pages_nolock()`), where the kernel has such.
+    aside: Option<Member>,
     cpu_lock: Member,
     cpu_count: Member,
     cpu_lists: Member,
@@ -75,6 +77,7 @@ impl Layout {
             lists: types.member("free_area", "free_list")?,
             free: types.member("free_area", "nr_free")?,
             pageset: zone("per_cpu_pageset")?,
+            aside: zone("trylock_free_pages.first").ok(),
             cpu_lock: pages("lock")?,
             cpu_count: pages("count")?,
             cpu_lists: pages("lists")?,
@@ -100,6 +103,22 @@ impl Layout {
             }
         }
         Ok(spans)
+    }
+
+    /// Returns whether a zone has free pages that are not on its lists yet.
+    pub(super) fn has_pages_aside<M: PhysMemory + ?Sized>(
+        &self,
+        view: View<'_, M>,
+    ) -> Result<bool, StructureError> {
+        let Some(aside) = self.aside else {
+            return Ok(false);
+        };
+        for (_, zone) in &self.zones {
+            if view.number(WHAT, *zone, aside)? != 0 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     pub(super) fn read<M: PhysMemory + ?Sized>(

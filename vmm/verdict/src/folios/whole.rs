@@ -79,6 +79,7 @@ impl FoliosSeen {
             is_sound: !any_broken && self.unread == 0,
             entries: self.counted,
             hugetlb: self.hugetlb,
+            huge_zero: self.huge_zero,
             tables: self.tables,
             moving,
             not_one_by_one: self.not_one_by_one,

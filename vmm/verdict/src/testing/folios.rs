@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use linux::absent::SwapTypes;
 use linux::counted::Known;
-use linux::folio::{HugetlbUsage, Kind, NoPage, Numbering, Page, Rss, VmPages};
+use linux::folio::{HugeZero, HugetlbUsage, Kind, NoPage, Numbering, Page, Rss, VmPages};
 use linux::structures::NotKnown;
 use linux::vma::parse_smaps;
 
@@ -26,6 +26,7 @@ pub struct Kernel {
     pub rss: Option<Rss>,
     pub tables_bytes: Option<i64>,
     pub vm_pages: Option<VmPages>,
+    pub huge_zero: Option<HugeZero>,
     pub hugetlb: Option<HugetlbUsage>,
     pub kept: Vec<Range<u64>>,
     pub swap: SwapTypes,

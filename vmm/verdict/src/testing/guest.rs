@@ -212,6 +212,7 @@ impl Guest {
             rss: kernel.rss,
             tables_bytes: kernel.tables_bytes,
             vm_pages: kernel.vm_pages,
+            huge_zero: kernel.huge_zero,
             hugetlb: kernel.hugetlb,
             kept: &kernel.kept,
             swap: &kernel.swap,

@@ -5,8 +5,8 @@ use crate::testing::id;
 use std::collections::BTreeMap;
 
 use linux::counted::{
-    Area, Available, Counted, CpuOrder, CpuPages, Events, Memory, NotRead, Queue, Queues, Size,
-    Swap, Zone,
+    Area, Available, Census, Counted, CpuOrder, CpuPages, Events, Known, Lost, Memory, NotRead,
+    Queue, Queues, Size, Swap, Zone,
 };
 use linux::folio::{Kind, Split};
 
@@ -302,6 +302,71 @@ fn l14_free_lists() {
     let lacks = judged(&counted, &kernel).lacks;
     assert_eq!(lacks[0].rules, [id("L14"), id("L15")]);
     assert!(lacks[0].reason.starts_with("L14"), "{lacks:?}");
+}
+
+#[test]
+fn l14_pages_on_no_list() {
+    let (mut good, kernel) = queued();
+    good.memory.as_mut().unwrap().counting = Some(0);
+    let of = |lost: Known<Lost>, change: &dyn Fn(&mut Memory)| {
+        let mut counted = good.clone();
+        change(counted.memory.as_mut().unwrap());
+        counted.census = Ok(Census {
+            folios: BTreeMap::from([(4, 1.into())]),
+            anonymous: 1000,
+            blocks: 512,
+            file: 400,
+            shmem: 300.into(),
+            lost: Some(lost),
+            ..Census::default()
+        });
+        judged(&counted, &kernel)
+    };
+    let lost = || {
+        Ok(Lost {
+            pages: 7,
+            first: vec![0x81, 0x82, 0x83, 0x84],
+        })
+    };
+    assert_eq!(errors(&of(Ok(Lost::default()), &|_| ())), []);
+    let verdict = of(lost(), &|_| ());
+    assert_eq!(errors(&verdict), [id("L14")]);
+    let message = &verdict.findings[0].message;
+    assert!(
+        message.contains("7 pages") && message.contains("0x81, 0x82, 0x83, 0x84, ..."),
+        "{message}"
+    );
+    let mut all = Lost::default();
+    all.add(0x90);
+    let message = of(Ok(all), &|_| ()).findings[0].message.clone();
+    assert!(message.contains("page frames 0x90;"), "{message}");
+    for change in [
+        &(|memory: &mut Memory| memory.counting = None) as &dyn Fn(&mut Memory),
+        &|memory| memory.isolating = Some("process 33 (kcompactd0) had taken".into()),
+    ] {
+        let verdict = of(lost(), change);
+        assert_eq!(errors(&verdict), []);
+        let mut reasons = verdict.not_judged.iter().map(|it| &it.reason);
+        assert!(reasons.any(|it| it.starts_with("L14") && it.contains("0x81")));
+    }
+    // A CPU may be moving a block of them.
+    let busy = |pages: u64| {
+        let lost = Lost {
+            pages,
+            first: vec![0x81],
+        };
+        let verdict = of(Ok(lost), &|memory| memory.counting = Some(1));
+        assert_eq!(errors(&verdict), []);
+        let mut reasons = verdict.not_judged.iter();
+        reasons.any(|it| it.reason.starts_with("L14"))
+    };
+    assert!(!busy(1 << 10) && busy((1 << 10) + 1));
+    let held = NotRead {
+        why: "the lock of a zone was held".into(),
+        later: true,
+        not_built: false,
+    };
+    assert_eq!(errors(&of(Err(held), &|_| ())), []);
 }
 
 /// The difference that is allowed: a thread may be preempted while it folds a CPU's part of a counter.

@@ -2,7 +2,7 @@
 //! The half of L9 that holds a process's bytes of page tables to its tables.
 
 use crate::testing::id;
-use linux::folio::{Kind, Numbering, Rss};
+use linux::folio::{HugeZero, Kind, Numbering, Rss};
 use linux::vma::parse_smaps;
 
 use super::guest::*;
@@ -44,9 +44,8 @@ fn l9_a_table_without_a_vma() {
     }
 }
 
-/// The good guest with a block of 2 MiB of this kind behind it, in a VMA of its own: bytes of page tables that break no
-/// rule, in tables beyond those of the good guest.
-fn right_with_block(kind: Kind, line: &str, word: impl Fn(u64) -> u64) -> Vec<i64> {
+/// The good guest with a block of 2 MiB of this kind behind it, in a VMA of its own, and the block's first page frame.
+fn with_block(kind: Kind, line: &str, word: impl Fn(u64) -> u64) -> (Guest, u64) {
     let mut guest = good(Guest::new());
     let (va, pa) = (VA + (2 << 20), PA + (2 << 20));
     let end = va + (2 << 20);
@@ -76,6 +75,12 @@ fn right_with_block(kind: Kind, line: &str, word: impl Fn(u64) -> u64) -> Vec<i6
         shmem,
         ..Rss::default()
     });
+    (guest, pa >> 12)
+}
+
+/// Bytes of page tables that break no rule with such a block, in tables beyond those of the good guest.
+fn right_with_block(kind: Kind, line: &str, word: impl Fn(u64) -> u64) -> Vec<i64> {
+    let (mut guest, _) = with_block(kind, line, word);
     let good = guest.kernel().tables_bytes.unwrap();
     let beyond = (-1..4).filter(|beyond| {
         guest.kernel().tables_bytes = Some(good + beyond * 4096);
@@ -101,4 +106,54 @@ fn l9_blocks_of_anonymous_memory_have_a_table_ready() {
     // In a file it may be DAX's, and nothing is said.
     let all = [-1, 0, 1, 2, 3];
     assert_eq!(right_with_block(Kind::Unowned, shared, special), all);
+}
+
+#[test]
+fn l9_references_on_the_huge_zero_folio() {
+    let of = |references, holders, is_holder| HugeZero {
+        pfn: 0,
+        references,
+        holders,
+        is_holder,
+        bit: 18,
+    };
+    let private = "rw-p 00000000 00:00 0 \nVmFlags: rd wr mr mw me ac ";
+    for special in [0, 1 << 56] {
+        let word = |word: u64| (word | 1 << 7 | special) & !(1 << 51 | 1 << 55);
+        let judged = |folio: HugeZero, mapped: bool| {
+            let (mut guest, pfn) = with_block(Kind::Unowned, private, word);
+            let kernel = guest.kernel();
+            kernel.tables_bytes = kernel.tables_bytes.map(|bytes| bytes + 4096);
+            kernel.huge_zero = Some(HugeZero {
+                pfn: pfn + u64::from(!mapped),
+                ..folio
+            });
+            guest.judge()
+        };
+        // Its own and the kernel's; one of another process too; more, as of an address space that has ended.
+        for (references, holders) in [(2, 1), (3, 2), (7, 2)] {
+            assert_eq!(errors(&judged(of(references, holders, true), true)), []);
+        }
+        for (folio, said) in [
+            (
+                of(2, 1, false),
+                "bit 18 of its flags (MMF_HUGE_ZERO_FOLIO) is 0 and must be 1",
+            ),
+            (
+                of(2, 2, true),
+                "huge_zero_refcount is 2: it must be at least 3",
+            ),
+            (
+                of(0, 1, true),
+                "huge_zero_refcount is 0: it must be at least 2",
+            ),
+        ] {
+            let verdict = judged(folio, true);
+            assert_eq!(errors(&verdict), [id("L9")]);
+            let message = &verdict.findings[0].message;
+            assert!(message.contains(said), "{message}");
+            // It maps another folio.
+            assert_eq!(errors(&judged(folio, false)), []);
+        }
+    }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use linux::counted::{Amount, Census, Large, Lists, Written};
+use linux::counted::{Amount, Census, Known, Large, Lists, Lost, NotRead, Written};
 use linux::folio::Kind;
 use stage1::{lookup, Lookup, PhysMemory, PhysicalAddress, VirtualAddress};
 
@@ -21,6 +21,13 @@ const MOST: u64 = 1 << 26;
 #[derive(Debug, Default)]
 struct Sums {
     census: Census,
+    /// Pages without an owner, where they are looked for.
+    lost: Option<Lost>,
+    /// Free pages that CPUs keep for themselves, in order.
+    kept: Vec<Range<u64>>,
+    /// Pages before this one may belong to an allocation of several that is no compound one: its first page alone has
+    /// references.
+    tails: u64,
     /// Pages of large folios that are mapped, anonymous ones and others, one by one.
     by_page: [i64; 2],
     /// All pages of large folios of which any part is mapped.
@@ -45,11 +52,16 @@ struct First<'w> {
 }
 
 impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
-    /// Counts the pages of all memory, `spans`, which may overlap.
+    /// Counts the pages of all memory, `spans`, which may overlap. `kept` are the free pages that CPUs keep for themselves, if
+    /// all others are on lists of zones.
     ///
     /// # Errors
     /// Why not all could be looked at.
-    pub fn census(&self, mut spans: Vec<Range<u64>>) -> Result<Census, String> {
+    pub fn census(
+        &self,
+        mut spans: Vec<Range<u64>>,
+        kept: Known<Vec<Range<u64>>>,
+    ) -> Result<Census, String> {
         let (layout, bits) = (self.layout, &self.layout.bits);
         if bits.locked.is_none() || bits.lru.is_none() || !self.in_pages() {
             return Err(
@@ -69,6 +81,21 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
         sums.census.lists = bits.unevictable.map(|_| Lists::default());
         sums.census.pinned = self.at.pincount.map(|_| Amount::default());
         sums.census.poisoned = bits.hwpoison.map(|_| Amount::default());
+        let kept = kept.and_then(|kept| match (bits.any, layout.private) {
+            (Some(_), Some(_)) => Ok(kept),
+            _ => Err(NotRead {
+                why: "enum pageflags has no __NR_PAGEFLAGS, or struct page no private".into(),
+                later: false,
+                not_built: false,
+            }),
+        });
+        let not_looked_for = match kept {
+            Ok(kept) => {
+                (sums.kept, sums.lost) = (kept, Some(Lost::default()));
+                None
+            }
+            Err(why) => Some(why),
+        };
         for span in spans {
             next = span.start.max(next);
             while next < span.end {
@@ -78,6 +105,7 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
         // From 6.15 on a folio may be counted whole once any of it is mapped (`CONFIG_NO_PAGE_MAPCOUNT`). No page of a large
         // folio counts its entries then; otherwise all do, but for one that is just being mapped or is wrong.
         let mut census = sums.census;
+        census.lost = sums.lost.map(Ok).or(not_looked_for.map(Err));
         census.counts_pages = self.layout.per_page || sums.counting > sums.silent;
         let large = match census.counts_pages {
             true => sums.by_page,
@@ -106,6 +134,7 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
             let words = &all[n * each..];
             let own = &words[..each];
             let flags = at.flags.of(own);
+            let tails = std::mem::take(&mut sums.tails);
             // A tail page, whose first one is elsewhere or broken; what was never set up
             // (`CONFIG_DEFERRED_STRUCT_PAGE_INIT`), and what is no memory, is all 0 or all 1.
             if at.compound_head.of(own) & 1 == 1
@@ -146,9 +175,43 @@ impl<'p, M: PhysMemory + ?Sized> Pages<'p, M> {
             }
             if kind.is_none() {
                 self.add(&first, sums)?;
+                if first.order == 0 {
+                    self.lost(&first, tails, sums);
+                }
             }
         }
         Ok(next.max(behind))
+    }
+
+    /// Adds a page that has no owner to those that are lost, if no list of free memory has it. Pages before `tails` may belong
+    /// to an allocation.
+    fn lost(&self, page: &First<'_>, tails: u64, sums: &mut Sums) {
+        let (bits, at, own, pfn) = (&self.layout.bits, &self.at, page.words, page.pfn);
+        let (Some(lost), Some(any)) = (&mut sums.lost, bits.any) else {
+            return;
+        };
+        let references = signed(at.refcount.of(own));
+        let mapcount = at.mapcount.of(own) as u32;
+        let has_no_owner = references == 0
+            && mapcount == u32::MAX
+            && page.flags & any == 0
+            && at.mapping.of(own) == 0;
+        if has_no_owner {
+            let next = sums.kept.partition_point(|range| range.end <= pfn);
+            let is_kept = sums.kept.get(next).is_some_and(|it| it.start <= pfn);
+            if !is_kept && pfn >= tails {
+                lost.add(pfn);
+            }
+            sums.tails = if is_kept { 0 } else { tails };
+            return;
+        }
+        // A process's memory, and a folio of a page cache on a list of the LRU, are allocated as a page or as a compound one.
+        let is_single =
+            page.kind.anonymous() || self.on_lru(page) || page.flags & bits.swapbacked != 0;
+        if !is_single {
+            let most = u64::from(pfn.trailing_zeros()).min(LARGEST_FREE);
+            sums.tails = tails.max(pfn + (1 << most));
+        }
     }
 
     /// Returns whether each `struct page` is in one page of the array, in words (`HAVE_ALIGNED_STRUCT_PAGE`).

@@ -25,7 +25,9 @@ pub(crate) static RULE: Rule = Rule {
               have none). Its total_vm is the pages of its VMAs, its locked_vm those of VMAs with VM_LOCKED, its exec_vm those of VMAs that can be \
               executed and not written, its data_vm and stack_vm together those of VMAs that are private and writable, and its map_count \
               their number. Its hugetlb_usage is the hugetlb pages that its entries map; not judged where the process was ever so large \
-              that it may have shared page tables. None of these where its mmap_lock or the lock of one of its tables is held, \
+              that it may have shared page tables. A process of which a block maps the huge zero folio has a reference on it, by the \
+              flag of its address space (MMF_HUGE_ZERO_FOLIO), and huge_zero_refcount is more than the address spaces with that \
+              flag; not with CONFIG_PERSISTENT_HUGE_ZERO_FOLIO, which counts none. None of the others where its mmap_lock or the lock of one of its tables is held, \
               or an entry is of a page on its way; not its RSS where it is seen in exec(), which counts its arguments first.",
     tier: Tier::Linux,
     sources: &[
@@ -34,6 +36,7 @@ pub(crate) static RULE: Rule = Rule {
         "mm/mmap.c, vm_stat_account(); mm/mlock.c, mlock_fixup()",
         "include/linux/mm.h, mm_inc_nr_ptes(); mm/pgtable-generic.c, pgtable_trans_huge_deposit()",
         "mm/hugetlb.c, hugetlb_count_add(), want_pmd_share(), huge_pmd_unshare()",
+        "mm/huge_memory.c, mm_get_huge_zero_folio(), copy_huge_pmd(), set_huge_zero_folio()",
         "mm/page_alloc.c, free_page_is_bad()",
         "mm/rmap.c, rmap_walk_anon(), rmap_walk_file()",
     ],
@@ -54,6 +57,7 @@ pub(crate) static RULE: Rule = Rule {
         "l9_a_table_without_a_vma",
         "l9_hugetlb_pages_of_a_process",
         "l9_pages_of_vmas",
+        "l9_references_on_the_huge_zero_folio",
         "l9_counts_and_entries",
         "l9_fewer_references_than_entries",
         "l9_a_count_without_an_entry_needs_all_processes",
@@ -70,6 +74,7 @@ pub(crate) static RULE: Rule = Rule {
         "test_l9_rss_under_the_lock_of_a_table",
         "test_l9_page_tables",
         "test_l9_hugetlb_usage",
+        "test_l9_huge_zero_folio",
         "test_pages_of_a_folio_count_their_entries",
     ],
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! L9 on a process as a whole: its counters of pages and of page tables are what its entries and tables are.
 
-use linux::folio::Rss;
+use linux::folio::{HugeZero, Rss};
 use linux::vma::VmFlags;
 
 use crate::check::{ProcessSeen, Whole};
@@ -20,6 +20,7 @@ pub(super) fn check(seen: &ProcessSeen<'_>, whole: &mut Whole) {
     if !seen.is_sound {
         return;
     }
+    whole.broken.extend(huge_zero(seen));
     if seen.moving > 0 {
         whole.notes.push(format!(
             "the process's RSS and bytes of page tables were not judged (L9): {} of its entries may be of pages on their way, or of poison",
@@ -70,6 +71,32 @@ pub(super) fn check(seen: &ProcessSeen<'_>, whole: &mut Whole) {
             "the process's RSS and bytes of page tables were not judged (L9): it was just being changed".into(),
         ),
     }
+}
+
+/// Holds a process that maps the huge zero folio to its reference on it: the sentence where it has none, or where all address
+/// spaces have more of them than are counted.
+fn huge_zero(seen: &ProcessSeen<'_>) -> Option<String> {
+    let (va, folio) = seen.huge_zero.zip(seen.structures.huge_zero)?;
+    let HugeZero {
+        pfn,
+        references,
+        holders,
+        is_holder,
+        bit,
+    } = folio;
+    let maps =
+        format!("VA 0x{va:016x} maps the huge zero folio, of page frame 0x{pfn:x}, by a block");
+    if !is_holder {
+        return Some(format!(
+            "{maps}, and the process's address space has no reference on it: bit {bit} of its flags (MMF_HUGE_ZERO_FOLIO) is 0 and must be 1"
+        ));
+    }
+    (references <= holders).then(|| {
+        format!(
+            "{maps}, and huge_zero_refcount is {references}: it must be at least {}, for the {holders} address spaces that are marked as having a reference and the kernel itself",
+            holders + 1
+        )
+    })
 }
 
 /// Kind of a VMA in its process's counters (`is_exec_mapping()`, `is_stack_mapping()`, `is_data_mapping()`, mm/internal.h).

@@ -46,6 +46,7 @@ fn whole() -> (Counted, Kernel) {
         pinned: Some(amount(32, 33)),
         poisoned: Some(amount(2, 2)),
         counts_pages: true,
+        lost: None,
     });
     assert_eq!(errors(&judged(&counted, &kernel)), []);
     (counted, kernel)

@@ -62,6 +62,7 @@ pub(crate) fn layout(per_page: bool) -> Layout {
             dirty: Some(1 << 4),
             writeback: Some(1 << 3),
             migratable: Some(1 << 1),
+            any: Some((1 << 24) - 1),
         },
         types: PageTypes {
             buddy: 0xf0,

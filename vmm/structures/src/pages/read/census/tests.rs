@@ -2,8 +2,9 @@
 //! A made-up array of pages, counted.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
-use linux::counted::{Amount, Census, Large, Lists};
+use linux::counted::{Amount, Census, Large, Lists, Lost};
 use stage1::Half;
 
 use crate::kernel::View;
@@ -36,13 +37,17 @@ fn amount(count: i64) -> Amount {
 }
 
 fn counted(guest: &Guest, per_page: bool) -> Census {
+    counted_with(guest, per_page, Vec::new())
+}
+
+fn counted_with(guest: &Guest, per_page: bool, kept: Vec<Range<u64>>) -> Census {
     let layout = layout(per_page);
     let upper = stage1::Regime::new(&guest.tables.registers(), Half::Upper).unwrap();
     let (memory, upper) = (&guest.memory, &upper);
     let pages = Pages::new(&layout, View { memory, upper });
     // Holes before and behind, and spans that overlap.
     let spans = vec![FIRST + 70..FIRST + PAGES + 64, 0..FIRST + 100];
-    pages.census(spans).unwrap()
+    pages.census(spans, Ok(kept)).unwrap()
 }
 
 /// All of it: anonymous, and mapped once.
@@ -55,6 +60,7 @@ fn good() -> Census {
         lists: Some(Lists::default()),
         pinned: Some(amount(0)),
         poisoned: Some(amount(0)),
+        lost: Some(Ok(Lost::default())),
         ..Census::default()
     }
 }
@@ -249,4 +255,95 @@ fn folios_that_are_mapped_in_part() {
     // A page that is wrong is not all pages.
     guest.change(HEAD, COUNTS, |word| word & !0xffff_ffff);
     assert_eq!(counted(&guest, false), whole);
+}
+
+/// A page without an owner: no reference, type, flag or mapping.
+fn ownerless(guest: &mut Guest, pfn: u64) {
+    guest.poke(pfn, FLAGS, 0);
+    guest.poke(pfn, MAPPING, 0);
+    guest.poke(pfn, COUNTS, 0xffff_ffff);
+}
+
+#[test]
+fn pages_that_are_lost() {
+    let lost = |change: &dyn Fn(&mut Guest), kept: Vec<Range<u64>>| {
+        let mut guest = Guest::new(0, &mut Random(5));
+        change(&mut guest);
+        let lost = counted_with(&guest, true, kept).lost.unwrap().unwrap();
+        assert_eq!(lost.first.len() as u64, lost.pages.min(4));
+        (lost.pages, lost.first.first().copied())
+    };
+    let block = FIRST + 16..FIRST + 24;
+    let all = |guest: &mut Guest| block.clone().for_each(|pfn| ownerless(guest, pfn));
+    let behind = |first: &dyn Fn(&mut Guest, u64)| {
+        lost(
+            &|guest| {
+                all(guest);
+                first(guest, block.start);
+            },
+            Vec::new(),
+        )
+    };
+    assert_eq!(lost(&all, Vec::new()), (8, Some(block.start)));
+    // All but the first page of a block: that one is free, or has become a process's, a file's or a table's.
+    let rest = (7, Some(block.start + 1));
+    let free = |guest: &mut Guest, pfn| guest.poke(pfn, COUNTS, 0xf0 << 24);
+    let free = |guest: &mut Guest, pfn| {
+        free(guest, pfn);
+        guest.poke(pfn, 5, 0);
+    };
+    assert_eq!(behind(&free), rest);
+    let table = |guest: &mut Guest, pfn| guest.poke(pfn, COUNTS, 1 << 32 | 0xf2 << 24);
+    assert_eq!(behind(&table), rest);
+    let anonymous = |guest: &mut Guest, pfn| {
+        guest.poke(pfn, MAPPING, 0xffff_0000_1234_5001);
+        guest.poke(pfn, COUNTS, 1 << 32);
+    };
+    assert_eq!(behind(&anonymous), rest);
+    let file = |guest: &mut Guest, pfn| {
+        guest.poke(pfn, FLAGS, LRU);
+        guest.poke(pfn, MAPPING, FILE);
+        guest.poke(pfn, COUNTS, UNMAPPED);
+    };
+    assert_eq!(behind(&file), rest);
+    // The kernel's, which may have all of them.
+    let kernel = |guest: &mut Guest, pfn| guest.poke(pfn, COUNTS, UNMAPPED);
+    assert_eq!(behind(&kernel), (0, None));
+    let flagged = |guest: &mut Guest, pfn| {
+        kernel(guest, pfn);
+        guest.poke(pfn + 3, FLAGS, 1 << 12);
+    };
+    assert_eq!(behind(&flagged), (0, None));
+    // Up to the largest block that can begin there.
+    let second = |guest: &mut Guest, pfn| kernel(guest, pfn + 2);
+    assert_eq!(behind(&second), (6, Some(block.start)));
+    // A free block of 8, and one that a CPU keeps.
+    let whole = |guest: &mut Guest, pfn| {
+        guest.poke(pfn, COUNTS, 0xf0 << 24);
+        guest.poke(pfn, 5, 3);
+    };
+    assert_eq!(behind(&whole), (0, None));
+    assert_eq!(lost(&all, vec![0..1, block.clone()]), (0, None));
+    let half = std::iter::once(block.start..block.start + 4).collect();
+    assert_eq!(lost(&all, half), (4, Some(block.start + 4)));
+    // Any of these gives it an owner.
+    for (word, value) in [
+        (FLAGS, 1 << 13),
+        (MAPPING, FILE),
+        (COUNTS, UNMAPPED),
+        (COUNTS, 0xf5 << 24),
+        (COUNTS, 0),
+    ] {
+        let one = |guest: &mut Guest| {
+            ownerless(guest, FIRST + 1);
+            guest.poke(FIRST + 1, word, value);
+        };
+        assert_eq!(lost(&one, Vec::new()), (0, None), "word {word}");
+    }
+    // The zone of a page is in its flags, too.
+    let zoned = |guest: &mut Guest| {
+        ownerless(guest, FIRST + 1);
+        guest.poke(FIRST + 1, FLAGS, 1 << 62);
+    };
+    assert_eq!(lost(&zoned, Vec::new()), (1, Some(FIRST + 1)));
 }
