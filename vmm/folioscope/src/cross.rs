@@ -192,6 +192,8 @@ fn batch(
         clears: stage.exists("/proc/1/clear_refs")?,
         hints: stage.has_numa_balancing()?,
         clean_from_zram: !stage.since(linux::release::Release::new(7, 3, 0)),
+        // Until then a hole splits such a folio into single pages (`folio_split()`).
+        maps_beyond: stage.since(linux::release::Release::new(6, 15, 0)),
         seals: stage.since(linux::release::Release::new(6, 10, 0)),
         poisons: stage.exists("/proc/sys/vm/memory_failure_recovery")?,
         parted: false,

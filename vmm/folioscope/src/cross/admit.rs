@@ -65,6 +65,8 @@ pub struct Here {
     pub unit: usize,
     /// Pages of the area were read from zram.
     pub read_back: bool,
+    /// A fault on a file of tmpfs may map a large folio whole, also behind the file's end (`finish_fault()`).
+    pub maps_beyond: bool,
     /// Pages that are read from zram may be clean, and in no swap cache.
     pub clean_from_zram: bool,
 }

@@ -172,3 +172,48 @@ pub(super) fn lost(found: &Verified) -> Option<String> {
         wrong.address, wrong.expected, wrong.found, found.wrong, found.words
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use protocol::Mismatch;
+
+    use super::*;
+    use crate::cross::model::{Below, WORDS};
+
+    #[test]
+    fn what_cannot_be_written_is_loaded_and_what_may_be_gone_is_neither() {
+        let mut memory = Memory::new(Below::Nothing, 0x10000, 8, 0, 4096);
+        memory.write(0, 0..8, 0..WORDS, 0);
+        memory.each(0, 2..4, |page| page.write = false);
+        memory.each(0, 4..5, |page| page.guard = true);
+        memory.each(0, 5..6, |page| page.write = false);
+        memory.free(0, 5..6);
+        let of = |most, stores| {
+            let kept = runs(&memory, 0, most, stores).into_iter();
+            kept.map(|it| (it.pages, it.access)).collect::<Vec<_>>()
+        };
+        let (load, store) = (Access::Read, Access::Write);
+        assert_eq!(of(9, true), [(0..2, store), (2..4, load), (6..8, store)]);
+        assert_eq!(of(3, true), [(0..2, store), (2..3, load)]);
+        assert_eq!(of(9, false), [(0..4, load), (6..8, load)]);
+    }
+
+    #[test]
+    fn a_word_that_was_lost_is_told_of() {
+        let mut found = Verified {
+            words: 9,
+            wrong: 0,
+            first: vec![],
+        };
+        assert_eq!(lost(&found), None);
+        found.wrong = 2;
+        found.first.push(Mismatch {
+            address: 0x1a00,
+            expected: 7,
+            found: 5,
+        });
+        let message = lost(&found).unwrap();
+        assert!(message.contains("expected VA 0x0000000000001a00 to hold 0x0000000000000007"));
+        assert!(message.ends_with("2 of 9 accesses found something else"));
+    }
+}

@@ -8,6 +8,7 @@ use protocol::{Access, Advice, Expect, Failure, Operation, Order, Outcome, Proce
 use super::model::{Below, Content, Memory, Store, ONE, OTHER, WORDS};
 use super::play::{Batch, Cell, Difference, SALTS, WORD};
 use super::queued::{Expected, Words};
+use super::states::Map;
 use super::steps::{All, Part, Step};
 use crate::ops::advise;
 use crate::Error;
@@ -106,15 +107,32 @@ impl Batch<'_, '_> {
             };
             let (start, length) = self.range(at, view, &run);
             let touch = self.touch(start, length, store);
-            let expected = Expected::Access {
-                range: start..start + length,
-                completes: allowed,
+            let range = start..start + length;
+            let expected = match allowed {
+                true => Expected::Access {
+                    range,
+                    completes: true,
+                },
+                false => self.refused(at, view, run.start, range),
             };
             self.later(at, process, touch, expected);
             if let (true, Some((store, salt))) = (allowed, store) {
                 let memory = &mut self.cells[at].memory;
                 memory.write(view, run, store.words(), salt);
             }
+        }
+    }
+
+    /// The expectation of an access to a page that the model refuses.
+    fn refused(&self, at: usize, view: usize, page: usize, range: Range<u64>) -> Expected {
+        let cell = &self.cells[at];
+        let beyond = cell.memory.content(view, page).is_none();
+        match beyond && self.here.maps_beyond && cell.state.map == Map::TmpfsHugeShort {
+            true => Expected::Anything,
+            false => Expected::Access {
+                range,
+                completes: false,
+            },
         }
     }
 
@@ -518,10 +536,7 @@ impl Batch<'_, '_> {
             let length = pages.len() as u64 * page;
             let Some((words, _)) = likeness else {
                 let touch = self.touch(start, page, None);
-                let expected = Expected::Access {
-                    range: start..start + length,
-                    completes: false,
-                };
+                let expected = self.refused(at, view, pages.start, start..start + length);
                 self.later(at, process, touch, expected);
                 continue;
             };

@@ -704,6 +704,23 @@ mod tests {
     }
 
     #[test]
+    fn what_is_populated_is_the_process_s_own() {
+        let mut memory = Memory::new(Below::Private, 0x10000, 4, 4, PAGE);
+        memory.write_file(0..4, 5);
+        memory.each(0, 2..3, |page| page.write = false);
+        memory.populate(0, 1..3);
+        memory.write_file(0..4, 6);
+        let file = |at: u64, salt| written(at * PAGE, salt);
+        assert_eq!(memory.content(0, 0), file(0, 6));
+        assert_eq!(memory.content(0, 1), file(1, 5));
+        assert_eq!(memory.content(0, 2), file(2, 6));
+        // Empty pages are there, too.
+        let mut memory = Memory::new(Below::Nothing, 0x10000, 2, 0, PAGE);
+        memory.populate(0, 0..1);
+        assert!(memory.views[0].pages[0].own.is_some() && memory.views[0].pages[1].own.is_none());
+    }
+
+    #[test]
     fn freed_pages_may_be_zero_until_they_are_written() {
         let mut memory = anonymous();
         memory.free(0, 0..8);
