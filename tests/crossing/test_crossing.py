@@ -24,7 +24,7 @@ pytestmark = pytest.mark.only_machine("tcg")
 BLOCK = 64 << 10
 ACTING = ("alone", "parent", "child")
 #: Seconds that the whole of it may take on a busy host.
-SECONDS = 2400
+SECONDS = 3600
 
 
 @functools.cache

@@ -257,7 +257,19 @@ pub struct NotJudged {
 }
 
 impl NotJudged {
-    /// Returns each with a sentence; those that are 0 are left out.
+    /// Returns a sentence for what is no break-before-make and Linux does all the same, by its design.
+    #[must_use]
+    pub fn allowed(&self) -> Option<String> {
+        (self.overtaken > 0).then(|| {
+            format!(
+                "{} pages were mapped by one thread while another's TLBI for the old ones was on its way: no break-before-make, \
+                 and Linux allows it",
+                self.overtaken
+            )
+        })
+    }
+
+    /// Returns each of the others with a sentence; those that are 0 are left out.
     #[must_use]
     pub fn sentences(&self) -> Vec<String> {
         [
@@ -269,7 +281,6 @@ impl NotJudged {
             (self.read_only, "changes of the address of read-only memory, which are allowed where the bytes are the same"),
             (self.tables, "tables exchanged without a break, which is allowed where they map the same"),
             (self.late, "stores of two CPUs to one word at the same time, whose order is not known"),
-            (self.overtaken, "pages mapped by one thread while another's TLBI for the old ones was on its way: no break-before-make, and Linux allows it"),
             (self.nameless, "returns to EL0 without the TLBI of what was taken away before, of a kernel that does not say whose it was (CONFIG_PID_IN_CONTEXTIDR)"),
             (self.tlbi, "TLBIs before any translation was on"),
         ]

@@ -37,6 +37,7 @@ pub fn step(judge: &Judge, end: &End, names: &Names<'_>) -> Step {
     let reasons = not_judged(judge, end);
     let reasons = reasons.into_iter().map(|reason| NotJudged { reason });
     kernel.not_judged.splice(0..0, reasons);
+    kernel.notes.extend(judge.not_judged().allowed());
     Step {
         workload: "record".into(),
         step: "sequences".into(),

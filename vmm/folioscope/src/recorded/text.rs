@@ -36,6 +36,9 @@ pub fn tell(out: &mut dyn Write, judge: &Judge, end: &End, names: &Names<'_>) ->
     for sentence in &not_judged {
         writeln!(out, "not judged: {sentence}")?;
     }
+    if let Some(sentence) = judge.not_judged().allowed() {
+        writeln!(out, "note: {sentence}")?;
+    }
     writeln!(out, "{} findings", summary.findings)?;
     out.flush()
 }

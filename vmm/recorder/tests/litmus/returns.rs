@@ -107,6 +107,8 @@ fn overtaken() {
             let (found, judge) = judged(layout, 2, "a", &steps);
             assert_eq!(found, rules, "{steps}");
             assert_eq!(judge.not_judged().overtaken, overtaken, "{steps}");
+            assert_eq!(judge.not_judged().allowed().is_some(), overtaken > 0);
+            assert_eq!(judge.not_judged().sentences(), NOTHING, "{steps}");
         }
     }
 }
