@@ -8,6 +8,7 @@ too, the break says why.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -305,6 +306,23 @@ def test_l5_access_that_was_asked_for(folded: Area, layout: Layout) -> None:
             assert broken(held, pokes, expectations=asked) == [("L5", folded.address)]
             assert broken(held, pokes[1:], expectations=asked) == []
             assert broken(held, pokes[5:6], expectations=raw) == [(rule, folded.address + 5 * layout.page)]
+
+
+def test_l5_what_may_not_go(paged: Area, layout: Layout) -> None:
+    """A page that the kernel gave up, as it was asked to; one that it may not give up is still there."""
+    look = functools.partial(paged.process.look, check=False)
+    paged.mapped()
+    assert errors(look()) == []
+    paged.madvise("dontneed", 2, 1)
+    paged.mapped()
+    gone = paged.address + 2 * layout.page
+    assert errors(look()) == [("L5", gone)]
+    # A load maps the zero page.
+    paged.read(2, 1)
+    paged.mapped()
+    assert errors(look()) == [("L5", gone)]
+    paged.mapped(3)
+    assert errors(look()) == []
 
 
 def test_l8_outside_every_vma(paged: Area, layout: Layout) -> None:

@@ -333,6 +333,11 @@ fn a_thread_finds_what_it_stored_unless_another_one_stores_there() {
     agent.op(p, keep(stored, "write", false));
     agent.op(p, keep(loaded, "read", false));
     agent.op(p, keep(dropped, "write", true));
+    let failure = agent.op_error(p, keep(stored, "read", false));
+    assert!(
+        failure["bad_request"].to_string().contains("already"),
+        "{failure}"
+    );
     agent.op(
         p,
         json!({"madvise": {"address": dropped, "length": 8 * PAGE, "advice": "dontneed"}}),

@@ -21,6 +21,7 @@ mod choice;
 mod compare;
 mod files;
 mod ledger;
+mod maps;
 mod mirror;
 mod mirrored;
 mod model;
@@ -31,6 +32,7 @@ mod play;
 mod queue;
 mod queued;
 mod shown;
+mod stated;
 mod states;
 mod steps;
 mod uffd;
@@ -41,8 +43,8 @@ pub use operations::{Operation, OPERATIONS};
 pub use states::{State, STATES};
 
 use admit::Here;
+use maps::PMDS;
 use play::{Batch, COMPACT};
-use states::PMDS;
 
 /// Hundredths of a second between two of the kernel's own writebacks of old dirty pages; with 0 there are none.
 const WRITEBACK: &str = "/proc/sys/vm/dirty_writeback_centisecs";
@@ -50,7 +52,7 @@ const WRITEBACK: &str = "/proc/sys/vm/dirty_writeback_centisecs";
 const MOST_HUGETLB: u64 = 128 << 20;
 /// hugetlb pages for three areas of two each, what `fork()` and migration copy of them, and what lies on either node.
 const HUGETLB_PAGES: u64 = 20;
-/// Pages of a block's size that lie in three tables, and what migration copies of them.
+/// hugetlb pages of a block's size for an area in three tables, and what migration copies of them.
 const HUGETLB_FAR: u64 = 80;
 /// The same of the largest ones, of which there is one area of one page.
 const HUGETLB_SPANS: u64 = 4;
@@ -167,7 +169,7 @@ fn batch(
     }
     let swap = stage.has_zram()?;
     let here = Here {
-        map: states::Map::Hinted,
+        map: maps::Map::Hinted,
         view: 0,
         other: false,
         block: (stage.block() / stage.page()) as usize,
@@ -192,7 +194,7 @@ fn batch(
         clears: stage.exists("/proc/1/clear_refs")?,
         hints: stage.has_numa_balancing()?,
         clean_from_zram: !stage.since(linux::release::Release::new(7, 3, 0)),
-        // Until then a hole splits such a folio into single pages (`folio_split()`).
+        // Before, a hole split such a folio into single pages (`folio_split()`).
         maps_beyond: stage.since(linux::release::Release::new(6, 15, 0)),
         seals: stage.since(linux::release::Release::new(6, 10, 0)),
         poisons: stage.exists("/proc/sys/vm/memory_failure_recovery")?,
@@ -248,11 +250,7 @@ fn operate(
     }
     batch.verify()?;
     batch.verify_files()?;
-    // If a process alone has its pages, each is to hold the same once it was written out and read again.
-    if batch.other().is_none() {
-        batch.evict()?;
-        batch.verify()?;
-    }
+    batch.evict_and_verify()?;
     batch.last_stores()?;
     batch.verify_pins()?;
     // A process that is alone reads back what it has just stored.

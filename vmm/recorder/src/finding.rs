@@ -250,26 +250,12 @@ pub struct NotJudged {
     pub tlbi: u64,
     /// Stores of two CPUs to one word at the same time, whose order is unknown.
     pub late: u64,
-    /// Pages mapped by one thread before another thread's TLBI for the old entry.
-    pub overtaken: u64,
     /// Returns to EL0 without the TLBI of an earlier removal, if the thread is unknown.
     pub nameless: u64,
 }
 
 impl NotJudged {
-    /// Returns a sentence for what is no break-before-make and Linux does all the same, by its design.
-    #[must_use]
-    pub fn allowed(&self) -> Option<String> {
-        (self.overtaken > 0).then(|| {
-            format!(
-                "{} pages were mapped by one thread while another's TLBI for the old ones was on its way: no break-before-make, \
-                 and Linux allows it",
-                self.overtaken
-            )
-        })
-    }
-
-    /// Returns each of the others with a sentence; those that are 0 are left out.
+    /// Returns each with a sentence; those that are 0 are left out.
     #[must_use]
     pub fn sentences(&self) -> Vec<String> {
         [

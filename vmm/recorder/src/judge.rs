@@ -33,6 +33,7 @@ pub struct Judge {
     stores: u64,
     tlbis: u64,
     barriers: u64,
+    pub(crate) overtaken: u64,
     chains: Chains,
     pub(crate) history: History,
     /// The store that linked a table, whose words come next.
@@ -60,6 +61,8 @@ pub struct Summary {
     pub barriers: u64,
     /// Findings.
     pub findings: u64,
+    /// Pages mapped by one thread before another thread's TLBI for the old entry, which Linux allows.
+    pub overtaken: u64,
     /// Words that are no longer in memory and may still be in a TLB.
     pub stale: usize,
     /// Bytes that the shadow of the tables takes.
@@ -80,6 +83,7 @@ impl Judge {
             stores: 0,
             tlbis: 0,
             barriers: 0,
+            overtaken: 0,
             chains: Chains::default(),
             history: History::default(),
             linked: None,
@@ -148,6 +152,7 @@ impl Judge {
             tlbis: self.tlbis,
             barriers: self.barriers,
             findings: self.findings.total,
+            overtaken: self.overtaken,
             stale: self.stales.len(),
             table_bytes: self.tracker.table_bytes(),
         }

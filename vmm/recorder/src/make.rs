@@ -74,7 +74,7 @@ impl Judge {
                     sentence,
                 });
             }
-            self.not_judged.overtaken += overtaken.len() as u64;
+            self.overtaken += overtaken.len() as u64;
             for event in overtaken {
                 self.stales.overtake(key, event);
             }

@@ -29,7 +29,8 @@ impl Layout {
     /// As this kernel has it.
     ///
     /// # Errors
-    /// What it does not have: with `CONFIG_PERSISTENT_HUGE_ZERO_FOLIO` no reference is counted, and the variable is absent.
+    /// The kernel lacks one of them: with `CONFIG_PERSISTENT_HUGE_ZERO_FOLIO` no reference is counted, and the variable is
+    /// absent.
     pub fn new(kernel: &Kernel) -> Result<Layout, StructureError> {
         let member = |path| kernel.types.member("mm_struct", path);
         let (flags, bit) = match member("flags.__mm_flags") {

@@ -61,15 +61,19 @@ pub fn keep(
         return Err(Failure::bad(format!("at most {MOST} words of a range")));
     }
     let words = vec![0; steps.count as usize];
-    let mut busy = lock(&BUSY);
-    let busy = match busy.take_if(|it| it.process != std::process::id()) {
-        Some(parents) => {
-            std::mem::forget(parents);
-            busy.insert(Busy::start()?)
-        }
-        None if busy.is_none() => busy.insert(Busy::start()?),
-        None => busy.as_mut().expect("it was looked at"),
+    let mut holder = lock(&BUSY);
+    if let Some(parents) = holder.take_if(|it| it.process != std::process::id()) {
+        std::mem::forget(parents);
+    }
+    let busy = match &mut *holder {
+        Some(busy) => busy,
+        none => none.insert(Busy::start()?),
     };
+    if busy.passes(address).is_some() {
+        return Err(Failure::bad(format!(
+            "a second thread accesses a range at {address:#x} already: stop_accessing first"
+        )));
+    }
     busy.with(|ranges| {
         ranges.push(Range {
             steps,
@@ -161,16 +165,20 @@ impl Busy {
         done
     }
 
-    /// Waits until the thread has passed once more over the whole range, or has failed to.
-    fn wait_for_pass(&self, address: u64) -> Result<(), Failure> {
-        let passes = |ranges: &mut Vec<Range>| {
+    /// The passes over the range at an address, and whether one failed.
+    fn passes(&self, address: u64) -> Option<(u64, bool)> {
+        self.with(|ranges| {
             let range = ranges.iter().find(|it| it.steps.address(0) == address);
             range.map(|range| (range.passes, range.failure.is_some()))
-        };
-        let (before, _) = self.with(passes).ok_or_else(|| none_at(address))?;
+        })
+    }
+
+    /// Waits until the thread has passed once more over the whole range, or has failed to.
+    fn wait_for_pass(&self, address: u64) -> Result<(), Failure> {
+        let (before, _) = self.passes(address).ok_or_else(|| none_at(address))?;
         wait_until(|| {
-            self.with(passes)
-                .is_none_or(|(now, failed)| now > before || failed)
+            let passes = self.passes(address);
+            passes.is_none_or(|(now, failed)| now > before || failed)
         });
         Ok(())
     }

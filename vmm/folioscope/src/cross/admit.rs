@@ -3,9 +3,9 @@
 
 use protocol::Advice;
 
+use super::maps::Map;
 use super::model::{Below, Memory};
 use super::mounts;
-use super::states::Map;
 use super::steps::{All, Move, Part, Step};
 
 /// The guest's features, and the place of a step.
@@ -65,7 +65,7 @@ pub struct Here {
     pub unit: usize,
     /// Pages of the area were read from zram.
     pub read_back: bool,
-    /// A fault on a file of tmpfs may map a large folio whole, also behind the file's end (`finish_fault()`).
+    /// A hole leaves large folios of tmpfs across the file's end, and a fault maps such a folio whole (`finish_fault()`).
     pub maps_beyond: bool,
     /// Pages that are read from zram may be clean, and in no swap cache.
     pub clean_from_zram: bool,
@@ -321,7 +321,7 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         Step::All(All::Collapse) if !here.khugepaged => {
             Some("the kernel has no khugepaged (CONFIG_TRANSPARENT_HUGEPAGE)")
         }
-        Step::Advise(_, Advice::Collapse) if !pmd => Some("the area is smaller than a PMD's range"),
+        Step::Advise(_, Advice::Collapse) if !pmd => Some("no PMD can map the area"),
         Step::Move(Move::KeepOld) if !anonymous => {
             Some("MREMAP_DONTUNMAP of a file leaves both mapped")
         }
@@ -345,7 +345,7 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         Step::PinToRead(part) if unreadable(part) => Some("some pages cannot be read"),
         Step::Pinned(part, _) if unwritable(part) => Some("some pages cannot be written"),
         Step::Pinned(..) if (disk || ramfs) && memory.below == Below::Shared => {
-            Some("a file's pages are not pinned to write, but those of shmem (`writable_file_mapping_allowed()`)")
+            Some("pages of a file that is not shmem's are not pinned for writing (`writable_file_mapping_allowed()`)")
         }
         Step::Pinned(_, steps) => steps.iter().find_map(|step| left_out(memory, here, *step)),
         Step::UffdMove | Step::UffdRelocate if pages.iter().any(|page| page.pinned) => {
@@ -388,11 +388,8 @@ pub fn left_out(memory: &Memory, here: Here, step: Step) -> Option<&'static str>
         {
             Some("there is no other process")
         }
-        Step::Busy(steps)
-            if memory.below == Below::Private
-                && steps.contains(&Step::Advise(Part::Whole, Advice::Dontneed)) =>
-        {
-            Some("what the file holds would come in between")
+        Step::Busy([Step::Advise(_, Advice::Dontneed), ..]) if memory.below == Below::Private => {
+            Some("a store may be lost to the file's page below, which the thread does not know")
         }
         Step::Busy([Step::Advise(_, Advice::Dontneed), ..])
             if pages.iter().any(|page| page.asks) =>

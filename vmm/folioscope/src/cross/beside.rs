@@ -8,10 +8,10 @@
 use protocol::{Backing, MapFlag, Operation, Placement, ProcessId, Protection};
 
 use super::compare::expect;
+use super::maps::Map;
 use super::model::{Content, Store, WORDS};
 use super::play::Batch;
 use super::queued::{Expected, Words};
-use super::states::Map;
 
 /// Pages between an area and the page beside it, of which there are fewer at the end of a table.
 const APART: u64 = 256;

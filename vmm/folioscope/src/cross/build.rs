@@ -5,11 +5,12 @@ use protocol::{Advice, Backing, MapFlag, Operation, Placement, Protection};
 
 use super::admit::Here;
 use super::ledger::CGROUP;
+use super::maps::{Map, PMDS};
 use super::model::{mergeable, Below, Memory};
 use super::mounts;
 use super::play::{Batch, Cell, SALTS};
 use super::shown::{Abilities, Shown};
-use super::states::{Map, State, PMDS};
+use super::states::State;
 use super::steps::Step;
 use crate::ops::advise;
 use crate::stage::{Merged, Stage};

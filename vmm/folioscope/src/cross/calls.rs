@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use protocol::{Advice, MoveFlag, Operation};
 
+use super::maps::Map;
 use super::model::{Below, WORDS};
 use super::play::{Batch, WORD};
 use super::queued::Expected;
-use super::states::Map;
 use super::steps::{Move, Part};
 use crate::ops::{advise, protect, unmap};
 use crate::Error;

@@ -5,15 +5,13 @@ use std::ops::Range;
 
 use protocol::{Access, Advice, Expect, Failure, Operation, Order, Outcome, ProcessId};
 
+use super::maps::Map;
 use super::model::{Below, Content, Memory, Store, ONE, OTHER, WORDS};
 use super::play::{Batch, Cell, Difference, SALTS, WORD};
 use super::queued::{Expected, Words};
-use super::states::Map;
-use super::steps::{All, Part, Step};
+use super::steps::Part;
 use crate::ops::advise;
 use crate::Error;
-
-const CLEAR: Step = Step::All(All::ClearRefs);
 
 /// The salt of pages that are to be equal.
 const EQUAL: u64 = 0x6b73;
@@ -67,17 +65,6 @@ pub(super) fn expect(words: Words, (content, away): (Content, u64)) -> Expect {
     }
 }
 
-/// The last that was done to pages.
-#[derive(Clone, Copy)]
-enum Left {
-    /// They were aged.
-    Old,
-    /// They were read.
-    Read,
-    /// They were written.
-    Written,
-}
-
 impl Batch<'_, '_> {
     /// Loads, or stores with a salt, page by page of the model: what it refuses must raise a signal.
     pub(super) fn access(
@@ -127,7 +114,8 @@ impl Batch<'_, '_> {
     fn refused(&self, at: usize, view: usize, page: usize, range: Range<u64>) -> Expected {
         let cell = &self.cells[at];
         let beyond = cell.memory.content(view, page).is_none();
-        match beyond && self.here.maps_beyond && cell.state.map == Map::TmpfsHugeShort {
+        let maps_beyond = self.here.maps_beyond && cell.memory.punched;
+        match beyond && maps_beyond && cell.state.map == Map::TmpfsHugeShort {
             true => Expected::Anything,
             false => Expected::Access {
                 range,
@@ -268,187 +256,14 @@ impl Batch<'_, '_> {
         Ok(())
     }
 
-    /// States what the last operation's last steps say of entries: that they have been read or written since, or were aged.
-    /// `first` is false if there was another operation before, whose pages a load may bring in with others around them.
-    pub fn as_left_by(&mut self, steps: &[Step], first: bool) {
-        let (view, process, block) = (self.actor, self.actor(), self.block());
-        for at in self.judged() {
-            let memory = &self.cells[at].memory;
-            let all = memory.views[view].pages.len();
-            let (part, left) = match steps {
-                // The load after it is of the first block.
-                [CLEAR, ..] if first && self.is_aged(at) => (Part::Second, Left::Old),
-                [CLEAR, ..] => continue,
-                [.., Step::Read(part)] => (*part, Left::Read),
-                [.., Step::Write(part)] => (*part, Left::Written),
-                _ => continue,
-            };
-            let can = |page: usize| match left {
-                Left::Written => memory.can_write(view, page),
-                Left::Read | Left::Old => memory.can_read(view, page),
-            };
-            let runs = Memory::runs(part.pages(block, all), can).into_iter();
-            for (run, _) in runs.filter(|(_, can)| *can).collect::<Vec<_>>() {
-                let (start, length) = self.range(at, view, &run);
-                match left {
-                    Left::Old => self.stage.old(process, start, length),
-                    Left::Read => self.stage.readable(process, start, length),
-                    Left::Written => self.stage.writable(process, start, length),
-                }
-            }
-        }
-    }
-
-    /// Returns whether clear_refs is of the pages of the area's second block: not of the zero page, nor of hugetlb
-    /// (`clear_refs_pte_range()`); and no PMD maps them with the first.
-    fn is_aged(&self, at: usize) -> bool {
-        let cell = &self.cells[at];
-        let all = cell.memory.views[self.actor].pages.len();
-        let own = |page: usize| cell.memory.is_certain(self.actor, page);
-        let second = Part::Second.pages(self.block(), all);
-        all == second.end
-            && !cell.state.map.is_hugetlb()
-            && !cell.state.is_swapped()
-            && second.into_iter().all(own)
-    }
-
-    /// Drains the batches of the LRU lists, and states that nothing else than entries and caches holds what the areas map.
+    /// Has the kernel write out and reclaim all pages of a process that is alone (`MADV_PAGEOUT`), and compares them once more
+    /// with the model: a page whose dirty state was lost is not written out. Where processes share pages a wrong sharing
+    /// would go with it, and the last stores are to show that.
     ///
     /// # Errors
     /// Where the guest is lost.
-    pub fn unheld(&mut self) -> Result<(), Error> {
-        // `drop_caches_sysctl_handler()` calls `lru_add_drain_all()`. It drops clean pages without a mapping.
-        self.stage.set("/proc/sys/vm/drop_caches", "1")?;
-        for cell in &self.cells {
-            for (view, process) in self.processes.iter().enumerate() {
-                // A pin holds what its process maps.
-                if view == 0 && cell.pinned.is_some() {
-                    continue;
-                }
-                let view = cell.memory.views.get(view);
-                let (Some(view), Some(process)) = (view, process) else {
-                    continue;
-                };
-                let length = view.pages.len() as u64 * cell.memory.page;
-                self.stage.unheld(*process, view.start, length);
-            }
-        }
-        Ok(())
-    }
-
-    /// States which anonymous pages no other mapping ever had: those that a process has written that never forked, where
-    /// nothing has KSM look at them. One that is read from swap while it is written there is not (`do_swap_page()`).
-    pub fn exclusive(&mut self, operations: &[&super::Operation]) {
-        let steps = operations.iter().flat_map(|operation| operation.steps);
-        let shares = |step: &Step| {
-            let merges = step.parts().contains(&Step::All(All::Merge));
-            merges || matches!(step, Step::Busy(_))
-        };
-        if self.here.other || { steps }.any(shares) {
-            return;
-        }
-        let process = self.actor();
-        for at in self.judged() {
-            let cell = &self.cells[at];
-            let memory = &cell.memory;
-            if memory.below == Below::Shared || memory.forked || cell.state.is_merged() {
-                continue;
-            }
-            let pages = &memory.views[0].pages;
-            let own = |at: usize| pages[at].own.is_some() && !memory.may_be_zero_page(0, at);
-            for (run, _) in Memory::runs(0..pages.len(), own).iter().filter(|it| it.1) {
-                let (start, length) = self.range(at, 0, run);
-                self.stage.exclusive(process, start, length);
-            }
-        }
-    }
-
-    /// States which pages the kernel has no leave to take away: those of locked memory that are there; and where one process
-    /// gives advice on what it shares by fork, those of the other, if a look at any page of a folio tells that it is shared.
-    pub fn may_not_go(&mut self, operations: &[&super::Operation]) {
-        let steps = || operations.iter().flat_map(|it| it.steps);
-        let ages = |step: &Step| matches!(step, Step::Advise(_, Advice::Cold | Advice::Pageout));
-        // What is not there is not brought in.
-        let on_fault = steps().any(|it| matches!(it, Step::LockOnFault(_)));
-        // KSM may have the zero page stand for what is empty.
-        let merge = Step::All(All::Merge);
-        let merges = steps().flat_map(Step::parts).any(|it| *it == merge);
-        let (actor, aged) = (self.actor, steps().next().is_some() && steps().all(ages));
-        for at in self.judged() {
-            let cell = &self.cells[at];
-            let memory = &cell.memory;
-            if memory.below != Below::Nothing || cell.state.map.is_hugetlb() {
-                continue;
-            }
-            let there = |view: usize, at: usize| {
-                let own = memory.views[view].pages[at].own;
-                own.is_some_and(|own| !own.iter().any(|word| word.is_freed()))
-                    && memory.can_read(view, at)
-            };
-            let all = memory.views[0].pages.len();
-            let shared = |at: usize| {
-                let own = |view: usize| memory.views[view].pages[at].own;
-                there(0, at) && there(1, at) && own(0) == own(1)
-            };
-            let whole = aged
-                && memory.views.len() == 2
-                && !cell.state.is_swapped()
-                && !cell.state.is_merged()
-                && (0..all).all(shared);
-            let mut stay = Vec::new();
-            for (view, process) in self.processes.iter().enumerate() {
-                let Some(process) = process.filter(|_| view < memory.views.len()) else {
-                    continue;
-                };
-                let pages = &memory.views[view].pages;
-                let must = |at: usize| {
-                    let empty = merges && memory.may_be_zero_page(view, at);
-                    let locked = pages[at].locked && !on_fault && there(view, at) && !empty;
-                    locked || (whole && view != actor)
-                };
-                for (run, _) in Memory::runs(0..all, must).into_iter().filter(|it| it.1) {
-                    let (start, length) = self.range(at, view, &run);
-                    stay.push((process, start, length));
-                }
-            }
-            for (process, start, length) in stay {
-                self.stage.mapped(process, start, length);
-            }
-        }
-    }
-
-    /// States that what could be contiguous is so, in areas where the operation leaves no block open. Pinned pages that
-    /// cannot be moved or reclaimed are mapped again one by one, and userfaultfd's protection ends page by page in a child.
-    /// Entries that became writable page by page are alike again after the next fork.
-    pub fn folded(&mut self, operation: &super::Operation) {
-        let mapped_at_once = |cell: &&Cell| {
-            let state = cell.state;
-            cell.pinned.is_none()
-                && !state.is_write_protected()
-                && !state.is_forked()
-                && !state.is_protected_for_a_while()
-        };
-        for cell in self.cells.iter().filter(mapped_at_once) {
-            for (view, process) in self.processes.iter().enumerate() {
-                let view = cell.memory.views.get(view);
-                let (Some(view), Some(process)) = (view, process) else {
-                    continue;
-                };
-                if !operation.opens.includes(cell.state.map) {
-                    let length = view.pages.len() as u64 * cell.memory.page;
-                    self.stage.folded_if_possible(*process, view.start, length);
-                }
-            }
-        }
-    }
-
-    /// Has the acting process's pages written out and given up, all that the kernel does not have to keep: what is not dirty
-    /// any more though it was written is lost.
-    ///
-    /// # Errors
-    /// Where the guest is lost.
-    pub fn evict(&mut self) -> Result<(), Error> {
-        if !self.here.swap {
+    pub fn evict_and_verify(&mut self) -> Result<(), Error> {
+        if self.other().is_some() || !self.here.swap {
             return Ok(());
         }
         for at in self.judged() {
@@ -458,7 +273,8 @@ impl Batch<'_, '_> {
                 });
             }
         }
-        self.flush()
+        self.flush()?;
+        self.verify()
     }
 
     /// Stores to every page of every process, where the model lets it: a protection that was lost, or one that stayed, shows
@@ -587,8 +403,8 @@ impl Cell {
         Ok(())
     }
 
-    /// Notes pages that `move_pages()` has left where they were. It ends at the first of them, without a status for it and
-    /// those behind it (`do_pages_move()`).
+    /// Notes pages that `move_pages()` left on their node. It stops at the first one, and sets no status for it and those
+    /// behind it (`do_pages_move()`).
     pub(super) fn compare_nodes(
         &mut self,
         process: ProcessId,
@@ -602,8 +418,8 @@ impl Cell {
                 process,
                 range: range.clone(),
                 message: format!(
-                    "expected move_pages() to move all pages that are there to node {node}, as nobody else has them, and \
-                     {stayed} of {} were not moved",
+                    "expected move_pages() to move every present page to node {node}: no other process maps them and nothing \
+                     pins them; {stayed} of {} were not moved",
                     found.len()
                 ),
             });

@@ -192,6 +192,8 @@ pub struct Memory {
     pub page: u64,
     /// A process that has it has forked: to the kernel its pages may still be shared.
     pub forked: bool,
+    /// The file had a hole punched into it, or was truncated.
+    pub punched: bool,
 }
 
 impl Memory {
@@ -206,6 +208,7 @@ impl Memory {
             }],
             page,
             forked: false,
+            punched: false,
         }
     }
 
@@ -552,6 +555,7 @@ impl Memory {
     /// `fallocate(FALLOC_FL_PUNCH_HOLE)` and `MADV_REMOVE`, of words of the file: private copies stay
     /// (`unmap_mapping_range()`, `even_cows` 0).
     pub fn punch(&mut self, words: Range<usize>) {
+        self.punched = true;
         for word in words {
             if let Some(page) = self.file.get_mut(word / WORDS) {
                 page[word % WORDS] = Content::Zero;

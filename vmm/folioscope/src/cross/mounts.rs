@@ -3,7 +3,8 @@
 
 use protocol::{Command, Outcome, EROFS_FILE};
 
-use super::states::{Map, STATES};
+use super::maps::Map;
+use super::states::STATES;
 use crate::guest::{unexpected, Guest};
 use crate::stage::Stage;
 use crate::Error;

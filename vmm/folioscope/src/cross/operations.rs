@@ -5,7 +5,7 @@ use protocol::Advice;
 
 use verdict::crossing::Acting;
 
-use super::states::Map;
+use super::maps::Map;
 use super::steps::{All, Move, Part, Prot, Step};
 
 /// One operation.
@@ -728,3 +728,21 @@ pub const OPERATIONS: &[Operation] = &[
         &[Step::TruncateBytes],
     ),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `Batch::step()` plays these once, and no step with others.
+    #[test]
+    fn a_step_for_all_areas_is_alone_in_its_step() {
+        let steps = OPERATIONS.iter().flat_map(|operation| operation.steps);
+        let for_all = |step: &Step| matches!(step, Step::All(_));
+        let busy = steps.filter(|step| step.parts().iter().any(for_all) && !for_all(step));
+        let busy: Vec<_> = busy.collect();
+        assert!(!busy.is_empty());
+        for step in busy {
+            assert!(matches!(step, Step::Busy([Step::All(_)])), "{step:?}");
+        }
+    }
+}

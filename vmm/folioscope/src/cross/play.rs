@@ -7,10 +7,11 @@ use protocol::{Access, Advice, LockFlag, Operation, ProcessId, Protection, UffdM
 
 use super::admit::{left_out, Here, NOT_INHERITED};
 use super::ledger::CGROUP;
+use super::maps::Map;
 use super::mirrored::Mirrors;
 use super::model::{Memory, Store, WORDS};
 use super::queued::{Expected, Queued};
-use super::states::{Map, State};
+use super::states::State;
 use super::steps::{All, Part, Prot, Step};
 use crate::ops::{advise, protect, unmap};
 use crate::stage::Stage;

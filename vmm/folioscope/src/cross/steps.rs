@@ -18,8 +18,8 @@ pub enum Part {
     Odd,
     /// The first block.
     Block,
-    /// The first half of it.
-    Upper,
+    /// The first half of the first block.
+    FirstHalf,
     /// The second one.
     Second,
     /// A block's pages, from half a block on.
@@ -45,7 +45,7 @@ impl Part {
             Self::Beside => 9..10,
             Self::Odd => 3..block + 3,
             Self::Block => 0..block,
-            Self::Upper => 0..block / 2,
+            Self::FirstHalf => 0..block / 2,
             Self::Second => block..2 * block,
             Self::Middle => block / 2..block / 2 + block,
             Self::Start => 0..3,

@@ -7,10 +7,10 @@ use protocol::{
     Advice, Backing, Failure, MapFlag, Operation, Outcome, Placement, Protection, UffdMode,
 };
 
+use super::maps::Map;
 use super::model::Memory;
 use super::play::{Batch, Cell, Difference};
 use super::queued::Expected;
-use super::states::Map;
 use super::steps::Part;
 use crate::guest::unexpected;
 use crate::ops::advise;

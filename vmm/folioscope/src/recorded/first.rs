@@ -14,6 +14,17 @@ pub(super) fn first_of_each(judge: &Judge) -> impl Iterator<Item = &Finding> {
     kept.filter(move |finding| told.insert((finding.rule, finding.made.pc, finding.cause)))
 }
 
+/// Returns a sentence for the pages that one thread mapped before another's TLBI, if there are some.
+pub(super) fn overtaken(judge: &Judge) -> Option<String> {
+    let pages = judge.summary().overtaken;
+    (pages > 0).then(|| {
+        format!(
+            "{pages} pages were mapped by one thread before another's TLBI for the old ones: no break-before-make, which Linux \
+             allows (S2, S3)"
+        )
+    })
+}
+
 pub(super) fn not_judged(judge: &Judge, end: &End) -> Vec<String> {
     let mut not_judged = judge.not_judged().sentences();
     not_judged.extend(end.said.iter().cloned());

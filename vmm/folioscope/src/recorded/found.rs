@@ -6,7 +6,7 @@ use verdict::sequence::{Did, Folio, Instruction, Moment, Sequence};
 use verdict::{Basis, Finding, Hex, KernelVerdict, NotJudged, RuleId, Step};
 
 use super::end::End;
-use super::first::{first_of_each, not_judged};
+use super::first::{first_of_each, not_judged, overtaken};
 use super::names::Names;
 
 /// Returns the first finding of each cause, with the number of all of them.
@@ -37,7 +37,7 @@ pub fn step(judge: &Judge, end: &End, names: &Names<'_>) -> Step {
     let reasons = not_judged(judge, end);
     let reasons = reasons.into_iter().map(|reason| NotJudged { reason });
     kernel.not_judged.splice(0..0, reasons);
-    kernel.notes.extend(judge.not_judged().allowed());
+    kernel.notes.extend(overtaken(judge));
     Step {
         workload: "record".into(),
         step: "sequences".into(),

@@ -8,7 +8,7 @@ use recorder::{Block, Finding, Judge, Scene, Stored};
 use verdict::sequence::pattern;
 
 use super::end::End;
-use super::first::{first_of_each, not_judged};
+use super::first::{first_of_each, not_judged, overtaken};
 use super::found::folio_of;
 use super::names::Names;
 
@@ -36,7 +36,7 @@ pub fn tell(out: &mut dyn Write, judge: &Judge, end: &End, names: &Names<'_>) ->
     for sentence in &not_judged {
         writeln!(out, "not judged: {sentence}")?;
     }
-    if let Some(sentence) = judge.not_judged().allowed() {
+    if let Some(sentence) = overtaken(judge) {
         writeln!(out, "note: {sentence}")?;
     }
     writeln!(out, "{} findings", summary.findings)?;

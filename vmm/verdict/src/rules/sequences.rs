@@ -52,7 +52,9 @@ pub(crate) static S1: Rule = rule(
 pub(crate) static S2: Rule = rule(
     "S2",
     Checked::S2,
-    "Between the two, a TLBI covers every CPU that may hold the old word, by its ASID and VA.",
+    "Between the two, a TLBI covers every CPU that may hold the old word, by its ASID and VA. A page that one thread of a \
+     process faults in where another's TLBI is still to come breaks neither this rule nor S3: Linux allows it, and keeps the \
+     old page until that TLBI, which S7 asks for all the same. A note of the recording has their number.",
     &[Checked::S2.reference()],
     &["wrong"],
     LIVE,

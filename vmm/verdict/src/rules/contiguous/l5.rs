@@ -18,7 +18,8 @@ pub(crate) static RULE: Rule = Rule {
               calls just read or just written (`readable`, `writable`) carry AF, and WRITE with AP[2] clear: each \
               entry by itself, a group in every raw entry, or in one at least where the CPU updates it. Ranges \
               called `young` or `old` have AF set, or clear, in every raw entry, whatever the CPU updates: software \
-              carried it there. Ranges called `mapped` are: each entry is present, and not that of the zero page.",
+              carried it there. In ranges called `mapped` each entry is present, and not that of the zero page: the kernel had \
+              no leave to take a page away.",
     tier: Tier::Linux,
     sources: &[
         "Arm ARM D8.7.1, R_XDPXQ, R_LCGVS",
@@ -49,6 +50,7 @@ pub(crate) static RULE: Rule = Rule {
         "test_software_updates",
         "test_hardware_updates",
         "test_l5_access_that_was_asked_for",
+        "test_l5_what_may_not_go",
     ],
 };
 
@@ -171,8 +173,8 @@ fn mapped(group: &Group<'_>, range: Range<u64>, report: &mut Report<'_>) {
         false => "maps no page",
     };
     let message = format!(
-        "the page at VA 0x{va:016x} may not be taken away by what was done, and its entry ({word:#018x}) {has}; so do {others} \
-         more of its block"
+        "the page at VA 0x{va:016x} must still be mapped after this step, and its entry ({word:#018x}) {has}; {others} more entries of \
+         its block are like it"
     );
     report(va.max(range.start)..group.end().min(range.end), message);
 }
@@ -318,7 +320,7 @@ mod tests {
         assert_eq!(guest.errors(), [id("L5")]);
         let found = guest.judge().findings.remove(0);
         assert_eq!(found.va.0, VA + 0x1_3000);
-        assert!(found.message.contains("maps no page; so do 0 more"));
+        assert!(found.message.contains("maps no page; 0 more entries"));
         guest.expectations.clear();
         guest.expect(Expected::Mapped, VA, VA + 0x1_3000);
         guest.assert_legal();

@@ -20,9 +20,9 @@ pub(crate) static RULE: Rule = Rule {
               walked, nobody holds the lock of a table, and no process can be in the middle of fork() or is seen to take an address \
               space down. No folio that counts mappings has none at all, whoever had it last: all pages are looked through, and one \
               that may be mapped, by its reverse mapping, in an address space that no task has, or whose locks are held, is not \
-              judged. A process's RSS counters (file, anonymous, shmem, swap) are its entries, and its pgtables_bytes are its tables, each of level 3 with a VMA in its range: \
+              judged. A process's RSS counters (file, anonymous, shmem, swap) are its entries, and its pgtables_bytes are its tables: \
               those of levels 1 to 3 without the first one, and one more for each block of anonymous memory (hugetlb's and DAX's \
-              have none). Its total_vm is the pages of its VMAs, its locked_vm those of VMAs with VM_LOCKED, its exec_vm those of VMAs that can be \
+              have none). Each table of level 3 has a VMA in its range. Its total_vm is the pages of its VMAs, its locked_vm those of VMAs with VM_LOCKED, its exec_vm those of VMAs that can be \
               executed and not written, its data_vm and stack_vm together those of VMAs that are private and writable, and its map_count \
               their number. Its hugetlb_usage is the hugetlb pages that its entries map; not judged where the process was ever so large \
               that it may have shared page tables. A process of which a block maps the huge zero folio has a reference on it, by the \
@@ -36,6 +36,7 @@ pub(crate) static RULE: Rule = Rule {
         "mm/mmap.c, vm_stat_account(); mm/mlock.c, mlock_fixup()",
         "include/linux/mm.h, mm_inc_nr_ptes(); mm/pgtable-generic.c, pgtable_trans_huge_deposit()",
         "mm/hugetlb.c, hugetlb_count_add(), want_pmd_share(), huge_pmd_unshare()",
+        "mm/memory.c, free_pgd_range()",
         "mm/huge_memory.c, mm_get_huge_zero_folio(), copy_huge_pmd(), set_huge_zero_folio()",
         "mm/page_alloc.c, free_page_is_bad()",
         "mm/rmap.c, rmap_walk_anon(), rmap_walk_file()",
